@@ -10,9 +10,6 @@ from nmt.cli import options
 from nmt.config.formats import pairs_format
 from nmt.config.section import MAX_BEAMS
 from nmt.errors import ConfigError
-from nmt.runs.base import load_run_config
-from nmt.runs.folder import run_named
-from nmt.system.distributed import ALONE
 
 
 def distill(
@@ -28,10 +25,8 @@ def distill(
 
     A distillation that was stopped resumes.
     """
-    from nmt.insight.report_output import report_after_training
-    from nmt.interop.after_training import finish
-    from nmt.recipes.distill import write_student
-    from nmt.training.start import train_in_processes
+    from nmt.insight.after_training import finish
+    from nmt.recipes.distill import train_student, write_student
 
     if mono_src is not None and not mono_src.is_file():
         raise ConfigError(f"{mono_src}: no such file; name a text, a sentence a line")
@@ -40,13 +35,9 @@ def distill(
     where = folder or Path(f"{config.stem}.distill")
     file = write_student(config, overrides or (), teachers, where, mono_src, n_best, keep_real)
     with contextlib.chdir(where):  # as `nmt train student.yaml` there
-        run = run_named(file.stem)
-        settings = load_run_config(Path(file.name), (), run, False)
-        trained = train_in_processes(settings, run, False, ALONE, False, ["train", file.name])
+        settings, run, trained = train_student(Path(file.name))
         if trained is not None:
             finish(settings, run, trained)
-        if trained:
-            report_after_training(settings, run)
     student = where / run.path
     print(f"the student: {student}")
     print(f"  nmt translate --model {student}")

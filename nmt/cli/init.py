@@ -1,7 +1,6 @@
 """`nmt init`."""
 
 import os
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +18,6 @@ if TYPE_CHECKING:  # imported when the command runs
     from nmt.training.preflight import Speed
 
 _LONG = 4 * 3600
-_HELD_OUT_NAME = re.compile(r"(test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 
 
 def init(
@@ -36,52 +34,40 @@ def init(
     from nmt.cleaning.inspection import describe, inspect
     from nmt.config.reading import load_config
     from nmt.corpora.discovery import discover
-    from nmt.recipes.starter import named_tests, starting_config
+    from nmt.recipes.starter import check_folders, named_tests, starting_config
 
-    found_corpora = discover(corpora or [], src, tgt, src_lang, tgt_lang)
-    languages = found_corpora.src_lang, found_corpora.tgt_lang
+    training = discover(corpora or [], src, tgt, src_lang, tgt_lang)
+    languages = training.src_lang, training.tgt_lang
     file = output or Path(f"{'-'.join(languages)}.yaml")
     options.check_output(file, ".yaml", ".yml")
     if os.path.lexists(file):
         raise ConfigError(f"{file} exists, and is not overwritten; name another with --output, or remove it")
-    _check_folders(corpora or [], [files.src_file for files in found_corpora.files])
+    check_folders(corpora or [], [files.src_file for files in training.files])
     tests = named_tests(discover(test, None, None, *languages).files) if test else {}
-    found = inspect(found_corpora, tuple(tests.values()))
-    for line in describe(found):
+    inspection = inspect(training, tuple(tests.values()))
+    for line in describe(inspection):
         print(line)
-    text = starting_config(found_corpora, found, tests, file)
+    text = starting_config(training, inspection, tests, file)
     with file.open("x", encoding="utf-8", newline="\n") as opened:
         opened.write(text)
     config = load_config(file)
-    if not no_trial and (speed := _tried(config, found)) is not None:
-        time = duration((config.training.max_steps or 0) * speed.seconds)
-        comment = f"updates of {speed.seconds:.2g} s on the machine where this was written: about {time}"
-        text = starting_config(found_corpora, found, tests, file, comment, speed.gain)
+    if not no_trial and (speed := _measured(config, inspection)) is not None:
+        text = starting_config(training, inspection, tests, file, speed)
         file.write_text(text, encoding="utf-8", newline="\n")
     print(f"wrote {file}; next:")
     print(f"  nmt train {shlex.quote(str(file))}")
     if config.data.test:
         print("  nmt eval")
-    print(printable(f"  nmt translate {shlex.quote(found.sample[0][0][:80])}"))
+    print(printable(f"  nmt translate {shlex.quote(inspection.sample[0][0][:80])}"))
 
 
-def _check_folders(corpora: list[Path], files: list[Path]) -> None:
-    """`ConfigError` if a folder holds what looks like a test set: it must not become training text."""
-    for file in files:
-        if file.parent in corpora and _HELD_OUT_NAME.match(file.name):
-            raise ConfigError(
-                f"{file} looks like text for validation or tests, and all of a folder is training text; name the "
-                "training files instead of the folder, and test sets with --test"
-            )
-
-
-def _tried(config: "Config", found: "Inspection") -> "Speed | None":
-    """How fast updates are, which some lines say; None if they fail, which a line explains."""
+def _measured(config: "Config", inspection: "Inspection") -> "Speed | None":
+    """Measure the speed of updates and print it; None if they fail, which is printed, too."""
     from nmt.training.preflight import SECONDS, time_updates
 
     log.info(f"timing updates on this machine for about {SECONDS:.0f} s; --no-trial skips it")
     try:
-        speed = time_updates(config, found.sample)
+        speed = time_updates(config, inspection.sample)
     except TrainingError as error:
         print(f"the trial failed, and the training would, too: {printable(str(error))}")
         return None

@@ -1,22 +1,16 @@
-"""`nmt runs`."""
+"""`nmt runs` and `nmt show`."""
 
 import dataclasses
 import json
 import sys
-import time
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-import typer
 from typer import Option
 
 from nmt.cli.options import JsonOption, RunOption
 from nmt.errors import ConfigError, RunError, printable
 from nmt.runs.folder import RUNS, find_run
 from nmt.system.console import log
-
-if TYPE_CHECKING:
-    from nmt.insight.progress import RunStatus
-
 
 SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "changed"]
 
@@ -28,56 +22,28 @@ def runs(
 ) -> None:
     """List all runs in this folder's runs/, with their scores."""
     from nmt.insight.progress import all_statuses, sorted_by
+    from nmt.insight.progress_text import table
 
-    found = sorted_by(all_statuses(), sort)
+    statuses = sorted_by(all_statuses(), sort)
     if prune_cache:
         from nmt.corpora import hashes
 
-        if live := ", ".join(status.name for status in found if status.is_being_trained):
+        if live := ", ".join(status.name for status in statuses if status.is_being_trained):
             raise RunError(f"{live}: is being trained, from text in {hashes.CACHE}; prune it after that")
         log.info(f"{hashes.CACHE}: {hashes.prune_cache():,} bytes removed")
     if as_json:
-        print(json.dumps([dataclasses.asdict(status) for status in found]))
+        print(json.dumps([dataclasses.asdict(status) for status in statuses]))
         return
-    if not found:
+    if not statuses:
         log.info(f"there are no runs under {RUNS}/ here; nmt train FILE makes one")
         return
-    for line in table(found):
+    for line in table(statuses):
         print(printable(line))
-
-
-def table(found: "list[RunStatus]") -> list[str]:
-    """A header and a line a run, in columns; a broken run's line says what is wrong."""
-    from nmt.system.console import aligned
-
-    rows = [["", "name", "state", "step", "validation", "test", "parameters", "changed"], *map(_row, found)]
-    problems = [status.reason for status in found if status.state == "broken"]
-    return [*aligned(rows, left=range(len(rows[0]))).split("\n"), *problems]
-
-
-def _row(status: "RunStatus") -> list[str]:
-    from nmt.insight.progress import main_score
-
-    validation = main_score(status.validation_scores)
-    tests = {name: main_score(scores) for name, scores in status.test_scores.items()}
-    return [
-        "*" if status.is_latest else "",
-        status.name,
-        status.state,
-        f"{status.step:,}" if status.step else "",
-        "" if validation is None else f"{validation:.2f}",
-        "  ".join(f"{name} {value:.2f}" for name, value in tests.items() if value is not None),
-        "" if status.parameters is None else f"{status.parameters:,}",
-        "" if status.changed is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(status.changed)),
-    ]
-
-
-# ---- `nmt show`.
 
 
 def show(
     model: RunOption = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Redraw until its training ends.")] = False,
+    watch: Annotated[bool, Option("--watch", help="Redraw until its training ends.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show where a run stands: progress, scores, time left, and a curve of the loss."""

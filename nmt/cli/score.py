@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from nmt.cli import options
-from nmt.config.corpus import CorpusFiles
-from nmt.config.formats import pairs_format
-from nmt.config.inference import InferenceConfig
-from nmt.errors import ConfigError
 from nmt.runs.folder import open_runs
 from nmt.system.console import log
 
@@ -38,10 +34,10 @@ def score(
     probabilities are averaged.
     """
     from nmt.corpora.pairs import count_pairs
-    from nmt.decoding.scoring import Totals, load_scorer, pairs_to_score
+    from nmt.decoding.scoring import Totals, files_to_score, load_scorer, pairs_to_score
 
     config = open_runs(models)[0].inference_config()
-    files = _files(corpora or [], src, tgt, config)
+    files = files_to_score(corpora or (), src, tgt, config)
     is_read_once = any(path.is_fifo() for one in files for path in (one.src_file, one.tgt_file))
     if config.source.type == "text" and not is_read_once:
         count_pairs(files)  # a mistake is reported before anything is scored
@@ -52,21 +48,6 @@ def score(
         line = json.dumps(_object(pair, tokens), ensure_ascii=False) if as_json else _line(pair, tokens)
         sys.stdout.buffer.write(f"{line}\n".encode())
     _print_totals(totals, as_json)
-
-
-def _files(corpora: list[Path], src: Path | None, tgt: Path | None, config: InferenceConfig) -> list[CorpusFiles]:
-    """The pairs that were named, in the languages of the model."""
-    if src and not tgt and pairs_format(src):
-        corpora, src = [*corpora, src], None  # as in the commands that take --src and --ref
-    if corpora:
-        if config.source.type != "text":
-            raise ConfigError(f"the sources of this model are {config.source.type}; name them with --src, and --tgt")
-        from nmt.corpora.discovery import discover
-
-        return list(discover(corpora, src, tgt, config.data.src_lang, config.data.tgt_lang).files)
-    if src is None or tgt is None:
-        raise ConfigError("name what to score: a corpus, or its sides with --src and --tgt")
-    return [CorpusFiles(src=src, tgt=tgt)]
 
 
 def _line(pair: "ScoredTokens", tokens: bool) -> str:

@@ -32,12 +32,8 @@ def train(
 
         trained = train_in_processes(settings, run, fresh, ranks, dry_run, sys.argv[1:])
     if ranks.is_main and not dry_run and trained is not None:
-        from nmt.insight.report_output import report_after_training
-        from nmt.interop.after_training import finish
+        from nmt.insight.after_training import finish
         from nmt.training.fine_tuning import table
 
-        changes = finish(settings, run, trained)
-        if trained:
-            report_after_training(settings, run)
-        if changes:
+        if changes := finish(settings, run, trained):
             log.info(aligned(table(changes), left=(0, 2)))

@@ -7,13 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nmt.config.corpus import CorpusFiles
+from nmt.config.formats import pairs_format
+from nmt.config.inference import InferenceConfig
 from nmt.config.source import SourceConfig
+from nmt.corpora.discovery import discover
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import read_pairs, reader_of
 from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import ScoredTokens
 from nmt.decoding.source_text import Item, SourceEncoder, beginning, source_encoder
 from nmt.decoding.translator import LINES_AT_ONCE, scored_pairs
+from nmt.errors import ConfigError
 from nmt.runs.folder import open_runs
 from nmt.system.console import log
 from nmt.tokenizers.tokenizer import Tokenizers
@@ -44,6 +48,21 @@ class Totals:
     def perplexity(self) -> float:
         """exp(-log_prob / tokens): 1 is certainty, the size of the vocabulary is no knowledge. NaN without tokens."""
         return math.exp(-self.log_prob / self.tokens) if self.tokens else math.nan
+
+
+def files_to_score(
+    corpora: Sequence[Path], src: Path | None, tgt: Path | None, config: InferenceConfig
+) -> Sequence[CorpusFiles]:
+    """The named pairs, in the languages of a model; `ConfigError` if none are named, or the model reads no text."""
+    if src and not tgt and pairs_format(src):
+        corpora, src = [*corpora, src], None  # as in the commands that take --src and --ref
+    if corpora:
+        if config.source.type != "text":
+            raise ConfigError(f"the sources of this model are {config.source.type}; name them with --src, and --tgt")
+        return discover(corpora, src, tgt, config.data.src_lang, config.data.tgt_lang).files
+    if src is None or tgt is None:
+        raise ConfigError("name what to score: a corpus, or its sides with --src and --tgt")
+    return [CorpusFiles(src=src, tgt=tgt)]
 
 
 def pairs_to_score(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[Item, str]]:

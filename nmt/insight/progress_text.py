@@ -1,13 +1,14 @@
-"""The state of a run in a terminal: figures, and the loss as a line of bars, once or until its training ends."""
+"""Runs in a terminal: the state of one, once or until its training ends, and a table of all."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from nmt.errors import ConfigError, NmtError, printable
-from nmt.insight.progress import MEANING, RunStatus, read_status
+from nmt.insight.progress import MEANING, RunStatus, main_score, read_status
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Validation, duration, read_history
+from nmt.system.console import aligned
 
 REDRAW_SECONDS = 2.0
 MAX_FAILURES = 5
@@ -117,3 +118,25 @@ def _validation(validation: Validation) -> str:
 
 def _scores(values: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.{3 if name == 'loss' else 2}f}" for name, value in values.items())
+
+
+def table(statuses: Sequence[RunStatus]) -> list[str]:
+    """A header and a line for each run, in columns; then a line for each broken run that says what is wrong."""
+    rows = [["", "name", "state", "step", "validation", "test", "parameters", "changed"], *map(_row, statuses)]
+    problems = [status.reason for status in statuses if status.state == "broken"]
+    return [*aligned(rows, left=range(len(rows[0]))).split("\n"), *problems]
+
+
+def _row(status: RunStatus) -> list[str]:
+    validation = main_score(status.validation_scores)
+    tests = {name: main_score(scores) for name, scores in status.test_scores.items()}
+    return [
+        "*" if status.is_latest else "",
+        status.name,
+        status.state,
+        f"{status.step:,}" if status.step else "",
+        "" if validation is None else f"{validation:.2f}",
+        "  ".join(f"{name} {value:.2f}" for name, value in tests.items() if value is not None),
+        "" if status.parameters is None else f"{status.parameters:,}",
+        "" if status.changed is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(status.changed)),
+    ]

@@ -1,7 +1,6 @@
 """A report as files: a page, its pictures, and the model card."""
 
 import shlex
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
@@ -16,7 +15,6 @@ from nmt.interop.model_card import CardFacts, CardScores, check_card_options, mo
 from nmt.interop.verification import UNKNOWN_LICENSE
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import TrainInterval, ValidationMetric, duration
-from nmt.system.console import log
 from nmt.system.files import replacing, write_bytes, write_text
 from nmt.training.record import TrainingRecord
 
@@ -222,17 +220,3 @@ def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:
     for chart in charts:
         if chart.name in ("loss", "validation"):
             yield f"\n![{chart.description}]({chart.name}.png)"
-
-
-def report_after_training(config: Config, run: RunFolder) -> None:
-    """Write the report of a run that has just been trained, if it wants one; a failure is a warning."""
-    if not config.evaluation.report:
-        return
-    began = time.perf_counter()
-    try:
-        page = write_report(run, config.training.device, with_data=True)
-    except Exception as error:  # also a bug: `nmt report` shows it with its traceback
-        again = f"nmt report --with-data --model {run.path}"
-        log.warning(f"no report was made: {str(error) or type(error).__name__}; to try again: {again}")
-    else:
-        log.info(f"report: {page} ({time.perf_counter() - began:.1f} s)")

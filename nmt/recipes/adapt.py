@@ -1,4 +1,4 @@
-"""The configuration that `nmt adapt` writes: a fine-tuning with general text mixed in."""
+"""Adapting a model to new text (`nmt adapt`): a fine-tuning with general text mixed in, and its verdict."""
 
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,14 +13,18 @@ from nmt.config.reading import override, settings_to_yaml
 from nmt.config.training import Config
 from nmt.corpora.discovery import discover
 from nmt.corpora.pairs import count_pairs, read_pairs
-from nmt.errors import ConfigError, DataError, RunError
+from nmt.errors import ConfigError, DataError, NmtError, RunError
+from nmt.evaluation.metrics import metric_names
+from nmt.runs.base import load_run_config
 from nmt.runs.exports import ModelFile
 from nmt.runs.folder import RunFolder
 from nmt.runs.weights import mean_of_weights, write_weights
 from nmt.system.console import log
+from nmt.system.distributed import ALONE
 from nmt.system.files import replacing, write_text
 from nmt.training.fine_tuning import Forgetting, own_test_sets
 from nmt.training.record import read_record
+from nmt.training.start import train_in_processes
 
 GENERAL_TEXT, SAMPLE = 0.85, 10_000
 """The share of general text in an epoch, by the characters of targets in the first pairs of each corpus: what a pair
@@ -53,6 +57,52 @@ class Plan(NamedTuple):
     """The test set of the new text."""
     general: tuple[str, ...]
     """Those of general text."""
+
+
+class Adaptation(NamedTuple):
+    """A finished training of `nmt adapt`, before its scores and exports."""
+
+    config: Config
+    trained: bool
+    """False if the run was finished before."""
+    plan: Plan
+
+
+def adapt(
+    base: RunFolder, run: RunFolder, data: Sequence[Path], keep: Sequence[Path], overrides: Sequence[str], fresh: bool
+) -> Adaptation:
+    """Write the configuration of an adaptation, train with it as `nmt train` does, and average without general text.
+
+    Raises the errors of `write_plan` and of the training. If that never began, the configuration is removed, since it
+    would stand in the way of the corrected command.
+    """
+    file = Path(f"{run.name}.yaml")
+    plan = write_plan(base, data, keep, overrides, file, fresh)
+    try:
+        config = load_run_config(file, (), run, fresh)
+        _check(config, base, is_averaged=not plan.general)
+        arguments = ["train", str(file), "--name", run.name, *(["--fresh"] if fresh else [])]
+        trained = bool(train_in_processes(config, run, fresh, ALONE, False, arguments))
+        if not plan.general:
+            last = run.report_page if config.evaluation.report else run.exports  # absent after a kill
+            trained = average_with_base(base, run) or trained or not last.exists()
+    except (NmtError, SystemExit):
+        if plan.is_written and not run.exists():
+            file.unlink()
+        raise
+    return Adaptation(config, trained, plan)
+
+
+def _check(config: Config, base: RunFolder, is_averaged: bool) -> None:
+    """`ConfigError` for settings with which the result could not be judged, or not averaged with the base model."""
+    if "bleu" not in metric_names(config.evaluation, config.data.tgt_lang):
+        raise ConfigError("evaluation.metrics: add bleu, by which --max-drop is measured")
+    for key in ("num_encoder_layers", "num_decoder_layers") if is_averaged else ():
+        if (here := getattr(config.model, key)) != (there := getattr(base.inference_config().model, key)):
+            raise ConfigError(
+                f"model.{key}: {there} in {base.path}, {here} here, and without general text the model is the mean "
+                f"of both; leave it out, or give --keep FILE"
+            )
 
 
 def write_plan(

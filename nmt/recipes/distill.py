@@ -33,10 +33,12 @@ from nmt.decoding.files import Files, made_from, translate_files
 from nmt.decoding.translator import as_json, load
 from nmt.errors import ConfigError, DataError, NmtError, RunError
 from nmt.runs.base import load_run_config, starting_run
-from nmt.runs.folder import RunFolder, open_run
+from nmt.runs.folder import RunFolder, open_run, run_named
 from nmt.system.console import log
+from nmt.system.distributed import ALONE
 from nmt.system.files import leftovers, locked, read_json, write_json, write_text
 from nmt.tokenizers.statistics import survey
+from nmt.training.start import train_in_processes
 
 MAX_LEARNED = 0.5
 """The share of a held-out set that a teacher may have learned. A few of its pairs are in any training text by chance,
@@ -100,6 +102,16 @@ def write_student(
             sections["training"]["init_from"] = str(started[0].path.resolve())
         write_text(folder / "student.yaml", f"# Written by nmt distill.\n{settings_to_yaml(sections)}")
     return folder / "student.yaml"
+
+
+def train_student(file: Path) -> tuple[Config, RunFolder, bool | None]:
+    """Train as `nmt train FILE` does in the current folder, that of the student.
+
+    Returns the run with its configuration, and what `train_in_processes` returns.
+    """
+    run = run_named(file.stem)
+    config = load_run_config(file, (), run, False)
+    return config, run, train_in_processes(config, run, False, ALONE, False, ["train", str(file)])
 
 
 def _opened(teachers: Sequence[str], config: Config) -> list[RunFolder]:

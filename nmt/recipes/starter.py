@@ -4,9 +4,9 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
@@ -16,6 +16,11 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.data import CleaningConfig
 from nmt.config.languages import has_case, is_without_spaces
 from nmt.corpora.discovery import Corpora
+from nmt.errors import ConfigError
+from nmt.runs.history import duration
+
+if TYPE_CHECKING:  # without a trial, nothing loads torch
+    from nmt.training.preflight import Speed
 
 # ---- What `nmt init` recommends by the amount of data: one row for each size of corpus.
 #
@@ -102,6 +107,7 @@ _DEFAULT_POSITIONS = 512
 _OPTIONAL_RULES = ("html", "script", "length_ratio")
 _TOO_MANY = 0.2  # of the pairs
 _COMMENT_COLUMN = 34
+_HELD_OUT_NAME = re.compile(r"(test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 
 Lines = Iterator[tuple[str, str]]
 """Lines of YAML, each with its comment or ''."""
@@ -160,17 +166,11 @@ def _pieces(characters: int, joins_words: bool) -> int:
 
 
 def starting_config(
-    corpora: Corpora,
-    found: Inspection,
-    tests: Mapping[str, CorpusFiles],
-    output: Path,
-    time: str = "",
-    bf16_gain: float = 1.0,
+    corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles], output: Path, speed: "Speed | None" = None
 ) -> str:
-    """The YAML text. `output` is where it will be: relative paths are relative to its folder then.
+    """The YAML text of the file `output`, whose folder relative paths start from.
 
-    `time` says how long the training will take, if that is known, and `bf16_gain` how many times as fast as fp32 bf16
-    is, if it is to be used.
+    `speed` is that of updates on this machine, if it was measured.
     """
     row, tokens = recommended(found.pairs), tokens_for(found)
     sections = [
@@ -178,7 +178,7 @@ def starting_config(
         *_tokenizer(tokens, found, row),
         *_model(row, tokens),
         *_augmentation(row, found),
-        *_training(row, time, bf16_gain),
+        *_training(row, speed),
         *_decoding(row, found, tokens),
     ]
     return "\n".join([*_head(corpora, found, output), *(_line(*line) for line in sections)]) + "\n"
@@ -308,9 +308,13 @@ def _augmentation(row: Recommended, found: Inspection) -> Lines:
     yield f"  fragments: {FRAGMENTS:g}", "batches with two sentences a line, or with single words and short phrases"
 
 
-def _training(row: Recommended, time: str, bf16_gain: float) -> Lines:
+def _training(row: Recommended, speed: "Speed | None") -> Lines:
     yield "training:", ""
-    yield f"  max_steps: {row.max_steps}", time or "updates"
+    time = "updates"
+    if speed is not None:
+        total = duration(row.max_steps * speed.seconds)
+        time = f"updates of {speed.seconds:.2g} s on the machine where this was written: about {total}"
+    yield f"  max_steps: {row.max_steps}", time
     yield f"  patience: {row.patience}", "or fewer: after so many validations without a better score"
     yield f"  validate_every: {row.validate_every}", "updates"
     yield f"  batch_tokens: {row.batch_tokens}", "pieces, padding included; an update has"
@@ -326,8 +330,8 @@ def _training(row: Recommended, time: str, bf16_gain: float) -> Lines:
         yield f"  r_drop: {row.r_drop:g}", "each pair in two passes, which must agree: twice the time"
     if row.ema_decay:
         yield f"  ema_decay: {row.ema_decay:g}", "this average of the weights is validated and kept"
-    if bf16_gain > 1:
-        yield "  precision: bf16", f"{bf16_gain:.1f} times as fast as fp32 where this was written; not on every CPU"
+    if speed is not None and speed.gain > 1:
+        yield "  precision: bf16", f"{speed.gain:.1f} times as fast as fp32 where this was written; not on every CPU"
     yield "  save_every_minutes: 10", "so that little is lost if the machine stops"
 
 
@@ -353,3 +357,13 @@ def named_tests(files: tuple[CorpusFiles, ...]) -> dict[str, CorpusFiles]:
             name, number = f"{base}_{number}", number + 1
         named[name] = one
     return named
+
+
+def check_folders(corpora: Sequence[Path], files: Sequence[Path]) -> None:
+    """`ConfigError` if a folder of `corpora` holds a file that looks like a test set, which is not to be trained on."""
+    for file in files:
+        if file.parent in corpora and _HELD_OUT_NAME.match(file.name):
+            raise ConfigError(
+                f"{file} looks like text for validation or tests, and all of a folder is training text; name the "
+                "training files instead of the folder, and test sets with --test"
+            )

@@ -1,4 +1,4 @@
-"""The exports that follow a training: made by `nmt train`, and never a reason for it to fail."""
+"""The exports that follow a training: made by `nmt train`; a failure is a warning."""
 
 import re
 import sys
@@ -8,14 +8,14 @@ import pytest
 from conftest import Cli, assert_says
 from made_runs import made_run
 
-import nmt.interop.after_training
+import nmt.insight.after_training
 from nmt.config.training import ExportConfig
 from nmt.decoding.translator import load
-from nmt.interop.after_training import export_after_training
+from nmt.insight.after_training import export_after_training
 from nmt.runs.folder import RunFolder
 
 
-def test_a_training_is_followed_by_exports_and_a_refusal_is_a_line(copy_task: Path, cli: Cli) -> None:
+def test_a_training_is_followed_by_exports_and_a_refusal_is_a_warning(copy_task: Path, cli: Cli) -> None:
     """A model of words cannot be a MarianMT model; the export to CTranslate2 keeps its weights as they are."""
     assert ExportConfig().after_training == ("ctranslate2",)
     code, out, err = cli("train", str(copy_task), "--set", "export.after_training=[huggingface, ctranslate2]")
@@ -29,7 +29,7 @@ def test_a_training_is_followed_by_exports_and_a_refusal_is_a_line(copy_task: Pa
     assert (code, "export: " in err) == (0, False)
 
 
-def test_a_missing_package_and_a_bug_are_lines(
+def test_a_missing_package_and_a_bug_are_warnings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = made_run(tmp_path, {"preset": "marian"})
@@ -39,9 +39,9 @@ def test_a_missing_package_and_a_bug_are_lines(
     def broken(run: RunFolder, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(nmt.interop.after_training, "export_argos", broken)
+    monkeypatch.setattr(nmt.insight.after_training, "export_argos", broken)
     capsys.readouterr()
-    export_after_training(run, config)
+    export_after_training(config, run)
     missing, bug = capsys.readouterr().err.splitlines()
     assert missing.startswith("warning: no export to ctranslate2 was made: CTranslate2 is not installed: ")
     assert_says(
@@ -54,13 +54,13 @@ def test_large_validation_sets_are_compared_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Lines from the whole of it, evenly spread."""
-    monkeypatch.setattr(nmt.interop.after_training, "MAX_LINES", 5)
+    monkeypatch.setattr(nmt.insight.after_training, "MAX_LINES", 5)
     run = made_run(tmp_path, {})
     capsys.readouterr()
-    export_after_training(run, run.config())
+    export_after_training(run.config(), run)
     assert capsys.readouterr().err == ""  # the configuration of this run wants none
     config = run.config().model_copy(update={"export": ExportConfig()})
-    export_after_training(run, config)
+    export_after_training(config, run)
     assert "\nexport: " in f"\n{capsys.readouterr().err}"
     from nmt.interop.verification import proof_text
 

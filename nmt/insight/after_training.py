@@ -1,4 +1,7 @@
-"""What follows a training: the comparison with its base model, and the exports of `export.after_training`."""
+"""The steps after a training: the comparison with its base model, the exports, and the report.
+
+The training has succeeded, so a step that fails is a warning, which names the command that repeats it.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -6,6 +9,7 @@ from functools import partial
 
 from nmt.config.training import Config, ExportFormat
 from nmt.errors import NmtError
+from nmt.insight.report_output import write_report
 from nmt.interop.argos import export_argos
 from nmt.interop.ctranslate2 import export_ctranslate2
 from nmt.interop.huggingface import export_huggingface
@@ -16,13 +20,13 @@ from nmt.system.console import log
 from nmt.training.fine_tuning import Forgetting, score_after
 
 MAX_LINES = 300
-"""Of the validation set, on which each export is compared: a training's end should not take minutes."""
+"""Lines of the validation set to verify an export with: the end of a training should not take minutes."""
 
 
 def finish(config: Config, run: RunFolder, trained: bool) -> list[Forgetting]:
-    """Score the test sets of a fine-tuning again, and make the exports; return the scores before and after.
+    """Score the test sets of a fine-tuning again, and return their scores before and after.
 
-    A failure is a warning: the training has succeeded.
+    If something was `trained`, also make the exports and the report that the configuration asks for.
     """
     changes = []
     if config.training.init_from is not None:
@@ -31,16 +35,18 @@ def finish(config: Config, run: RunFolder, trained: bool) -> list[Forgetting]:
         except NmtError as error:
             log.warning(f"the scores before and after are not compared: {error}; to try again: the same command")
     if trained:
-        export_after_training(run, config)
+        export_after_training(config, run)
+        if config.evaluation.report:
+            _report(config, run)
     return changes
 
 
-def export_after_training(run: RunFolder, config: Config) -> None:
-    """Make the exports that a configuration wants; a failed one is a warning."""
-    device = "cpu" if config.training.device == "cpu" else "auto"  # CTranslate2 knows no mps
+def export_after_training(config: Config, run: RunFolder) -> None:
+    """Make the exports of `export.after_training`."""
+    device = "cpu" if config.training.device == "cpu" else "auto"  # CTranslate2 has no mps
     export: Mapping[ExportFormat, Callable[..., ExportedRun]] = {
         "argos": export_argos, "huggingface": export_huggingface, "onnx": export_onnx,
-        # What `nmt translate` prints is then what the run's scores were.
+        # Unquantized, so that `nmt translate` prints what the run's scores were computed from.
         "ctranslate2": partial(export_ctranslate2, quantization="float32"),
     }  # fmt: skip
     for format in config.export.after_training:
@@ -55,3 +61,14 @@ def export_after_training(run: RunFolder, config: Config) -> None:
             log.warning(f"no export to {format} was made: {what}; to try again: {again} --model {run.path}")
         else:
             log.info(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
+
+
+def _report(config: Config, run: RunFolder) -> None:
+    began = time.perf_counter()
+    try:
+        page = write_report(run, config.training.device, with_data=True)
+    except Exception as error:  # also a bug: `nmt report` shows it with its traceback
+        again = f"nmt report --with-data --model {run.path}"
+        log.warning(f"no report was made: {str(error) or type(error).__name__}; to try again: {again}")
+    else:
+        log.info(f"report: {page} ({time.perf_counter() - began:.1f} s)")
