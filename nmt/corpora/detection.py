@@ -1,4 +1,4 @@
-"""What one file of a corpus holds, by its name and its first lines: its languages, and where the two sides are."""
+"""Detection of a corpus in one file: its languages and the places of its two sides, by its name and first lines."""
 
 import csv
 import itertools
@@ -17,7 +17,7 @@ from nmt.errors import ConfigError, DataError
 
 _SOURCE_WORDS = frozenset({"src", "source", "original"})
 _TARGET_WORDS = frozenset({"tgt", "trg", "target", "translation", "translated"})
-# The names of spreadsheets' columns; any other name of a language can be given as a code.
+# Column names in spreadsheets; for any other language, the column is named with its code.
 _ENGLISH_NAMES = {
     "arabic": "ar", "bulgarian": "bg", "catalan": "ca", "chinese": "zh", "croatian": "hr", "czech": "cs",
     "danish": "da", "dutch": "nl", "english": "en", "estonian": "et", "finnish": "fi", "french": "fr", "german": "de",
@@ -30,27 +30,27 @@ _ENGLISH_NAMES = {
 _OPUS_NAME = re.compile(r"\.([A-Za-z_]{2,8})-([A-Za-z_]{2,8})\.([A-Za-z_]{2,8})$")  # Books.de-hsb.hsb
 
 
-class Found(NamedTuple):
-    """One corpus: its languages, each with the place of its side (a file, or a column), in order of appearance."""
+class DetectedCorpus(NamedTuple):
+    """A corpus and its languages, each with the place of its side: a file, a column, a field or an archive member."""
 
     name: str
     pairs: Path | None
-    """The file with both sides; None: the places are two files or more."""
+    """The file with both sides; None: the places are two or more files."""
     places: Mapping[str, Path | str]
-    """By language code; empty if neither the name nor the content says a language."""
+    """By language code, in order of appearance; empty if neither a name nor the content tells a language."""
     source: str = ""
-    """The language that the file itself calls the source; '': it does not say."""
+    """The source language according to the file itself; '' if it does not tell."""
     in_order: tuple[Path, Path] | tuple[str, str] | None = None
     """Source and target as named: two texts on the command line, or columns called `source` and `target`."""
 
 
 def language_of_name(path: Path) -> str:
-    """The language at the end of a text's name; of three letters only in a name of OPUS, `Books.de-hsb.hsb`."""
+    """The language at the end of a text's name; three letters only in an OPUS name, `Books.de-hsb.hsb`."""
     return language_suffix(path) or _language_of_member(without_compression(path).name)
 
 
 def _language_of_member(name: str) -> str:
-    """The language at the end of a text's name, as OPUS writes it (`zh_CN`), in standard case; '' for other files."""
+    """The language at the end of a text's name, also as OPUS writes it (`zh_CN`), in standard case; '' for none."""
     opus = _OPUS_NAME.search(name)
     ending = name.rpartition(".")[2]
     if opus is None or ending not in opus.groups()[:2]:
@@ -59,59 +59,65 @@ def _language_of_member(name: str) -> str:
 
 
 def _as_language(text: str) -> str:
-    """The language code in standard case, or '' if it is none."""
+    """The language code in standard case; '' for a text that is no code."""
     try:
         return check_language(text.strip().replace("_", "-"))
     except ValueError:
         return ""
 
 
-def sides_of_file(path: Path) -> Found:
-    """What a file with both sides says of its languages."""
+def detect(path: Path) -> DetectedCorpus:
+    """Detect the languages and columns of a file with both sides.
+
+    Raises `DataError` for a file that cannot be read, `ConfigError` where two readings are possible.
+    """
     match pairs_format(path):
         case "zip":
-            return _in_archive(path)
+            return _detect_in_archive(path)
         case "tmx":
-            return _in_tmx(path)
+            return _detect_in_tmx(path)
         case "jsonl":
-            return _in_jsonl(path)
-    return _in_table(path)
+            return _detect_in_jsonl(path)
+    return _detect_in_table(path)
 
 
-def _in_archive(path: Path) -> Found:
-    """Its members' names end in languages; which is the source, the order in the archive does not say."""
+def _detect_in_archive(path: Path) -> DetectedCorpus:
+    """Detect by the languages at the end of the members' names. Their order does not tell the source."""
     names = sorted(members(path))
     places: dict[str, Path | str] = {}
     for name in names:
         if language := _language_of_member(Path(name).name):
             if language in places:
                 raise ConfigError(
-                    f"{path}: holds several texts in {language}: {places[language]} and {name}; unpack it, and name "
-                    "two texts with --src and --tgt"
+                    f"{path}: holds several texts in {language}: {places[language]} and {name}; unpack it and name two "
+                    "texts with --src and --tgt"
                 )
             places[language] = name
     if len(places) < 2:
         raise DataError(
-            f"{path}: holds no two texts with language codes at the end of their names; it holds {listed(names)}"
+            f"{path}: holds no two texts with language codes at the end of their names; it holds {listed(names)}; "
+            "unpack it and name two texts with --src and --tgt"
         )
-    return Found(str(path), path, places)
+    return DetectedCorpus(str(path), path, places)
 
 
-def _in_tmx(path: Path) -> Found:
-    """Its languages by the first units; its header may say which is the source."""
+def _detect_in_tmx(path: Path) -> DetectedCorpus:
+    """Detect by the languages of the first units; the header may tell the source."""
     source, codes = languages_of_tmx(path)
     languages = {language: code for code in codes if (language := _as_language(code))}
     if not languages:
-        raise DataError(f"{path}: its first units have no language codes (xml:lang); found {listed(codes) or 'none'}")
+        raise DataError(
+            f"{path}: its first units have no language codes (xml:lang) but {listed(codes) or 'none'}; add them to "
+            "each <tuv>"
+        )
     short = shortest_codes(languages)
-    source_code = _as_language(source)
-    return Found(
-        str(path), path, {short[language]: short[language] for language in languages}, short.get(source_code, "")
+    return DetectedCorpus(
+        str(path), path, {code: code for code in map(short.__getitem__, languages)}, short.get(_as_language(source), "")
     )
 
 
 def shortest_codes(languages: Iterable[str]) -> dict[str, str]:
-    """Each code without its region, where that leaves the codes different and the script as it was.
+    """Map each code to itself without its region, where the codes stay different and the script the same.
 
     `de-DE` becomes `de`, but `zh-TW` stays (another script than `zh`), and so do `pt-BR` beside `pt-PT`.
     """
@@ -123,13 +129,13 @@ def shortest_codes(languages: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _in_table(path: Path) -> Found:
-    """A header names languages, or source and target; without one, columns 1 and 2 are source and target."""
+def _detect_in_table(path: Path) -> DetectedCorpus:
+    """Detect by a header that names languages, or source and target; without one, by columns 1 and 2."""
     rows = _first_rows(path)
     header = [name.strip() for name in rows[0]] if rows else []
-    found = _sides_by_name(path, header)
-    if found is not None:
-        return found
+    detected = _detect_by_names(path, header)
+    if detected is not None:
+        return detected
     if len(header) < 2:
         what = "tabs" if pairs_format(path) == "tsv" else "commas"
         raise DataError(
@@ -139,9 +145,9 @@ def _in_table(path: Path) -> Found:
     if not all(any(character.isalpha() for character in text) for text in texts) and len(header) > 2:
         raise ConfigError(
             f"{path}:1: has {len(header)} columns, and the first two are not both text; add a first line that names "
-            "the columns: the two languages by their codes (en, de), and anything for the others"
+            "the columns: language codes (en, de) for the two texts, and anything for the others"
         )
-    return Found(str(path), path, {})
+    return DetectedCorpus(str(path), path, {})
 
 
 def _first_rows(path: Path) -> list[list[str]]:
@@ -151,9 +157,9 @@ def _first_rows(path: Path) -> list[list[str]]:
     return list(csv.reader(f"{line}\n" for line in lines))
 
 
-def _sides_by_name(path: Path, names: Sequence[str]) -> Found | None:
-    """The two sides, if the names of columns or fields say them: languages, or source and target."""
-    codes = [_language_named(name) for name in names]
+def _detect_by_names(path: Path, names: Sequence[str]) -> DetectedCorpus | None:
+    """Detect by columns or fields named after languages, or source and target; None without such names."""
+    codes = [_language_of_column(name) for name in names]
     languages = {code: name for code, name in zip(codes, names, strict=True) if code}
     if len(languages) > 2 and languages.get("id") == "id":  # a number, not Indonesian
         del languages["id"]
@@ -163,15 +169,16 @@ def _sides_by_name(path: Path, names: Sequence[str]) -> Found | None:
             raise ConfigError(
                 f"{path}:1: several columns are in the same language: {listed(names)}; rename all but one"
             )
-        return Found(str(path), path, languages, source=next(iter(languages)) if len(languages) == 2 else "")
-    words = [next((name for name in names if _last(name) in meant), "") for meant in (_SOURCE_WORDS, _TARGET_WORDS)]
-    if all(words):
-        return Found(str(path), path, {}, in_order=(words[0], words[1]))
-    if languages or any(words):
-        known = next(iter(languages.values()), "") or words[0] or words[1]
+        first = next(iter(languages))
+        return DetectedCorpus(str(path), path, languages, source=first if len(languages) == 2 else "")
+    src, tgt = (next((name for name in names if _last(name) in words), "") for words in (_SOURCE_WORDS, _TARGET_WORDS))
+    if src and tgt:
+        return DetectedCorpus(str(path), path, {}, in_order=(src, tgt))
+    if languages or src or tgt:
+        known = next(iter(languages.values()), "") or src or tgt
         raise ConfigError(
-            f"{path}:1: {known!r} names one side, and no other column or field names the other; it has "
-            f"{listed(names)}: name them with language codes, or source and target"
+            f"{path}:1: {known!r} names one side, and no column or field names the other; it has {listed(names)}; name "
+            "both with language codes, or source and target"
         )
     return None
 
@@ -180,31 +187,32 @@ def _last(name: str) -> str:
     return name.rpartition(".")[2].lower()
 
 
-def _language_named(name: str) -> str:
-    """The language that a column's name says: a code, `de_DE`, or an English name."""
+def _language_of_column(name: str) -> str:
+    """The language that a column is named after: a code, `de_DE`, or an English name; '' for another name."""
     last = _last(name)
     if last in _ENGLISH_NAMES:
         return _ENGLISH_NAMES[last]
     primary = re.split("[-_]", name.rpartition(".")[2])[0]
-    # `Hi` is a word, and `hi` or `HI` may be Hindi
+    # `Hi` is a word; `hi` and `HI` may be Hindi.
     is_code = primary.lower() in LANGUAGE_CODES and primary in (primary.lower(), primary.upper())
     return _as_language(last) if is_code else ""
 
 
-def _in_jsonl(path: Path) -> Found:
-    """The fields of its first object, and those inside a field, `translation.en`."""
+def _detect_in_jsonl(path: Path) -> DetectedCorpus:
+    """Detect by the fields of the first object, and those inside a field, `translation.en`."""
     first = next(read_lines(path), "")
     try:
         value = json.loads(first)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}:1: is not JSON ({error}); a JSONL has one object a line") from None
+        raise DataError(f"{path}:1: is not JSON ({error}); a JSONL has an object a line") from None
     names = _text_fields(value) if isinstance(value, dict) else []
-    found = _sides_by_name(path, names)
-    if found is None:
+    detected = _detect_by_names(path, names)
+    if detected is None:
         raise ConfigError(
-            f"{path}:1: no two fields are named after languages, or source and target; found {listed(names) or 'none'}"
+            f"{path}:1: no two fields are named after languages, or source and target; its fields are "
+            f"{listed(names) or 'none with text'}; rename two"
         )
-    return found
+    return detected
 
 
 def _text_fields(value: Mapping[str, Any]) -> list[str]:

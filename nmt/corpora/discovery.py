@@ -1,6 +1,6 @@
-"""Corpora from what a command line names: files, pairs of files, and folders of them.
+"""Corpora of a command line: files with both sides, two texts, and folders of them.
 
-Nothing is guessed: where two readings are possible, one message says which option decides.
+Nothing is guessed: where two readings are possible, a message names the option that decides.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nmt.config.corpus import CorpusFiles
 from nmt.config.formats import CLEANING_FILE, pairs_format, without_compression
 from nmt.config.languages import base_language, check_language, script_of
-from nmt.corpora.detection import Found, language_of_name, shortest_codes, sides_of_file
+from nmt.corpora.detection import DetectedCorpus, detect, language_of_name, shortest_codes
 from nmt.errors import ConfigError, DataError
 
 _GIVE_BOTH = "give both languages: --src-lang CODE --tgt-lang CODE"
@@ -22,7 +22,7 @@ class Corpora(NamedTuple):
     src_lang: str
     tgt_lang: str
     files: tuple[CorpusFiles, ...]
-    """Complete: of a file with both sides, the columns are written out."""
+    """With the columns written out where a file holds both sides."""
 
 
 def discover(
@@ -32,7 +32,7 @@ def discover(
     src_lang: str | None = None,
     tgt_lang: str | None = None,
 ) -> Corpora:
-    """The corpora that a command line names, with their languages.
+    """Find the corpora that a command line names, and their languages.
 
     Each of `corpora` is a file with both sides (.tsv, .csv, .jsonl, .tmx, .zip), a text whose other side is named too,
     or a folder of such files, as from OPUS. `src` and `tgt` are two texts. Languages that are not given come from the
@@ -42,13 +42,15 @@ def discover(
     given = (_checked("--src-lang", src_lang), _checked("--tgt-lang", tgt_lang))
     if given[0] and given[0] == given[1]:
         raise ConfigError(f"--src-lang and --tgt-lang are both {given[0]}")
-    found = [*_two_texts(src, tgt, given), *_named(corpora)]
-    if not found:
+    detected = [*_two_texts(src, tgt, given), *_arguments(corpora)]
+    if not detected:
         raise ConfigError("name a corpus: a file with both sides, two texts, or a folder of such files")
-    languages = _directed(found, given)
-    files = [corpus for one in found if (corpus := _resolved(one, languages)) is not None]
+    languages = _direction(detected, given)
+    files = [files for corpus in detected if (files := _resolved(corpus, languages)) is not None]
     if not files:
-        raise ConfigError(f"nothing named is in {languages[0]} and {languages[1]}; found {_said(found)}")
+        raise ConfigError(
+            f"no corpus is in {languages[0]} and {languages[1]}; found {_summary(detected)}; give other languages"
+        )
     return Corpora(*languages, tuple(files))
 
 
@@ -61,8 +63,8 @@ def _checked(option: str, code: str | None) -> str:
         raise ConfigError(f"{option}: {error}") from None
 
 
-def _two_texts(src: Path | None, tgt: Path | None, given: tuple[str, str]) -> list[Found]:
-    """The corpus of --src and --tgt."""
+def _two_texts(src: Path | None, tgt: Path | None, given: tuple[str, str]) -> list[DetectedCorpus]:
+    """The corpus of --src and --tgt; none without them."""
     if src is None and tgt is None:
         return []
     if src is None or tgt is None:
@@ -77,37 +79,37 @@ def _two_texts(src: Path | None, tgt: Path | None, given: tuple[str, str]) -> li
         own, other = names[side], names[1 - side]
         if own != other and given[side] and other and _same(given[side], other):
             raise ConfigError(
-                f"{option}-lang is {given[side]}, and by their names the other text is in it; swap --src and --tgt"
+                f"{option}-lang is {given[side]}, and by their names the other text is in {other}; swap --src and --tgt"
             )
     return [_pair_of_texts(src, tgt)]
 
 
-def _pair_of_texts(src: Path, tgt: Path) -> Found:
+def _pair_of_texts(src: Path, tgt: Path) -> DetectedCorpus:
     """Two texts in the order in which they were named."""
     if src == tgt:
-        raise ConfigError(f"{src} is named as both sides")
+        raise ConfigError(f"{src} is named as both sides; name another file for one of them")
     codes = (language_of_name(src), language_of_name(tgt))
-    if codes[0] == codes[1]:  # then the names say nothing
+    if codes[0] == codes[1]:  # the names do not tell the languages
         codes = ("", "")
     places = {code: path for code, path in zip(codes, (src, tgt), strict=True) if code}
-    return Found(f"{src} and {tgt}", None, places, source=codes[0], in_order=(src, tgt))
+    return DetectedCorpus(f"{src} and {tgt}", None, places, source=codes[0], in_order=(src, tgt))
 
 
-def _named(corpora: Sequence[Path]) -> list[Found]:
+def _arguments(paths: Sequence[Path]) -> list[DetectedCorpus]:
     """The corpora of the arguments: files with both sides, texts in pairs, folders."""
-    found: list[Found] = []
+    detected: list[DetectedCorpus] = []
     texts: list[Path] = []
-    for path in corpora:
+    for path in paths:
         if path.is_dir():
-            found += _in_folder(path)
+            detected += _in_folder(path)
             continue
         _check_file(path)
         if pairs_format(path) is None:
             texts.append(path)
         else:
-            found.append(sides_of_file(path))
+            detected.append(detect(path))
     if len(texts) == 2:
-        return [_pair_of_texts(*texts), *found]
+        return [_pair_of_texts(*texts), *detected]
     for stem, group in _grouped(texts).items():
         if len(group) != 2:
             other = "its other side" if len(group) == 1 else "two texts"
@@ -115,8 +117,8 @@ def _named(corpora: Sequence[Path]) -> list[Found]:
                 f"{', '.join(map(str, group))}: name {other}, such as {stem.name}.en {stem.name}.de, or a file with "
                 "both sides (.tsv, .csv, .jsonl, .tmx, .zip)"
             )
-        found.append(_pair_of_texts(*group))
-    return found
+        detected.append(_pair_of_texts(*group))
+    return detected
 
 
 def _check_file(path: Path) -> None:
@@ -127,7 +129,7 @@ def _check_file(path: Path) -> None:
 
 
 def _grouped(texts: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Texts whose names differ in the language at the end alone."""
+    """Texts by their name without the language at its end."""
     groups: dict[Path, list[Path]] = {}
     for path in texts:
         bare = Path(without_compression(path))
@@ -135,11 +137,11 @@ def _grouped(texts: Iterable[Path]) -> dict[Path, list[Path]]:
     return groups
 
 
-def _in_folder(folder: Path) -> list[Found]:
-    """The corpora of a folder, in the order of their names; other files (README, LICENSE, .ids) are left alone."""
+def _in_folder(folder: Path) -> list[DetectedCorpus]:
+    """The corpora of a folder, in the order of their names; other files (README, LICENSE, .ids) are ignored."""
     names = (path for path in folder.iterdir() if path.name != CLEANING_FILE and not path.name.startswith("."))
     files = sorted(path for path in names if path.is_file())
-    found = [sides_of_file(path) for path in files if pairs_format(path)]
+    detected = [detect(path) for path in files if pairs_format(path)]
     texts = [path for path in files if not pairs_format(path) and language_of_name(path)]
     for stem, group in _grouped(texts).items():
         places: dict[str, Path | str] = {}
@@ -148,21 +150,21 @@ def _in_folder(folder: Path) -> list[Found]:
             if language in places:
                 raise ConfigError(f"{places[language]} and {path.name} are the same text twice; keep one of them")
             places[language] = path
-        found.append(Found(str(stem), None, places))
-    if not found:
+        detected.append(DetectedCorpus(str(stem), None, places))
+    if not detected:
         raise ConfigError(
-            f"{folder}: holds no corpus: two texts with language codes at the end of their names, such as train.en "
+            f"{folder}: holds no corpus; add two texts with language codes at the end of their names, such as train.en "
             "and train.de, or a file with both sides (.tsv, .csv, .jsonl, .tmx, .zip)"
         )
-    return found
+    return detected
 
 
-def _directed(found: Sequence[Found], given: tuple[str, str]) -> tuple[str, str]:
-    """Source and target language."""
+def _direction(detected: Sequence[DetectedCorpus], given: tuple[str, str]) -> tuple[str, str]:
+    """Source and target language: those given, and for the others those of the corpora."""
     if given[0] and given[1]:
         return given
-    by_base: dict[str, str] = {}  # one code for a language that several files write differently
-    for code in (code for one in found for code in one.places):
+    by_base: dict[str, str] = {}  # a language that several files write differently has one code
+    for code in (code for corpus in detected for code in corpus.places):
         by_base.setdefault(base_language(code) + script_of(code), code)
     codes = list(shortest_codes(by_base.values()).values())
     known = given[0] or given[1]
@@ -172,62 +174,59 @@ def _directed(found: Sequence[Found], given: tuple[str, str]) -> tuple[str, str]
             raise ConfigError(f"the languages found are {', '.join(codes) or 'none'}; {_GIVE_BOTH}")
         return (given[0], others[0]) if given[0] else (others[0], given[1])
     if len(codes) != 2:
-        unknown = (
-            f"{found[0].name}: no language is named" if not codes else f"the languages found are {', '.join(codes)}"
-        )
-        raise ConfigError(f"{unknown}; {_GIVE_BOTH}")
-    sources = {code for one in found for code in codes if one.source and _same(code, one.source)}
+        if codes:
+            raise ConfigError(f"the languages found are {', '.join(codes)}; {_GIVE_BOTH}")
+        raise ConfigError(f"{detected[0].name}: no language is named; {_GIVE_BOTH}")
+    sources = {code for corpus in detected for code in codes if corpus.source and _same(code, corpus.source)}
     if len(sources) == 1:
         src = sources.pop()
         return src, codes[1 - codes.index(src)]
-    raise ConfigError(f"{_said(found)}: which is the source? Give --src-lang {codes[0]} or --src-lang {codes[1]}")
+    raise ConfigError(f"{_summary(detected)}: which is the source? Give --src-lang {codes[0]} or --src-lang {codes[1]}")
 
 
-def _said(found: Sequence[Found]) -> str:
-    one = found[0]
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"{one.name} ({', '.join(code for code in one.places)}){more}"
+def _summary(detected: Sequence[DetectedCorpus]) -> str:
+    """The first corpus with its languages, and the number of others, for a message."""
+    more = f", and {len(detected) - 1} more" if len(detected) > 1 else ""
+    return f"{detected[0].name} ({', '.join(detected[0].places)}){more}"
 
 
 def _same(code: str, other: str) -> bool:
-    """Whether two codes mean the same language in the same script; `de` is also `de-DE`."""
+    """True if two codes mean the same language in the same script; `de` is also `de-DE`."""
     return base_language(code) == base_language(other) and script_of(code) == script_of(other)
 
 
-def _resolved(one: Found, languages: tuple[str, str]) -> CorpusFiles | None:
-    """The corpus in these languages; None if it lies in a folder and is in other ones."""
-    sides = _sides(one, languages)
-    if one.pairs is None:
+def _resolved(corpus: DetectedCorpus, languages: tuple[str, str]) -> CorpusFiles | None:
+    """The corpus in these languages; None if it lies in a folder and is in other languages."""
+    sides = _sides(corpus, languages)
+    if corpus.pairs is None:
         if sides is None:
-            present = next(
-                (place for code, place in one.places.items() if any(_same(code, x) for x in languages)), None
-            )
-            if present is None:
+            present = [path for code, path in corpus.places.items() if any(_same(code, other) for other in languages)]
+            if not present:
                 return None
-            raise ConfigError(f"{present}: its other side is not in the folder; add it, or take this file away")
+            raise ConfigError(f"{present[0]}: its other side is not in the folder; add it, or remove this file")
         return CorpusFiles(src=Path(sides[0]), tgt=Path(sides[1]))
     if sides is None:
-        if one.places:
+        if corpus.places:
             raise ConfigError(
-                f"{one.name}: holds {', '.join(one.places)}, not {languages[0]} and {languages[1]}; {_GIVE_BOTH}"
+                f"{corpus.name}: holds {', '.join(corpus.places)}, not {languages[0]} and {languages[1]}; {_GIVE_BOTH}"
             )
-        return CorpusFiles(pairs=one.pairs).in_languages(*languages)
-    return CorpusFiles(pairs=one.pairs, src_column=sides[0], tgt_column=sides[1]).in_languages(*languages)
+        return CorpusFiles(pairs=corpus.pairs).in_languages(*languages)
+    return CorpusFiles(pairs=corpus.pairs, src_column=sides[0], tgt_column=sides[1]).in_languages(*languages)
 
 
-def _sides(one: Found, languages: tuple[str, str]) -> tuple[Any, Any] | None:
-    """The places of source and target, if the languages or the order in which they are named say them."""
-    src, tgt = (_place(one, language) for language in languages)
+def _sides(corpus: DetectedCorpus, languages: tuple[str, str]) -> tuple[Any, Any] | None:
+    """The places of source and target, by their languages or else by the order in which they are named."""
+    src, tgt = (_place(corpus, language) for language in languages)
     if src is not None and tgt is not None:
         return src, tgt
-    if one.in_order is None:
+    if corpus.in_order is None:
         return None
-    # One text's name may say its language, and the other's not.
-    is_swapped = one.in_order[0] == tgt or one.in_order[1] == src
-    return (one.in_order[1], one.in_order[0]) if is_swapped else one.in_order
+    # The name of one text may tell its language, and that of the other not.
+    is_swapped = corpus.in_order[0] == tgt or corpus.in_order[1] == src
+    return (corpus.in_order[1], corpus.in_order[0]) if is_swapped else corpus.in_order
 
 
-def _place(one: Found, language: str) -> Path | str | None:
-    """Where the side in a language is."""
-    loosely = (place for code, place in one.places.items() if _same(code, language))
-    return one.places[language] if language in one.places else next(loosely, None)
+def _place(corpus: DetectedCorpus, language: str) -> Path | str | None:
+    """The place of the side in a language: under the same code, or one that differs in the region."""
+    similar = (place for code, place in corpus.places.items() if _same(code, language))
+    return corpus.places[language] if language in corpus.places else next(similar, None)

@@ -1,4 +1,4 @@
-"""What a command line names, as corpora in two languages."""
+"""Discovery of the corpora that a command line names, and of their languages."""
 
 import gzip
 import json
@@ -74,8 +74,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def found(named: str) -> tuple[str, str, tuple[CorpusFiles, ...]]:
-    """`discover` for a command line: corpora, and the options that it has."""
+def discovered(named: str) -> tuple[str, str, tuple[CorpusFiles, ...]]:
+    """`discover` for a command line: corpora and options."""
     words = named.split()
     options: dict[str, str] = {}
     while any(word.startswith("--") for word in words):
@@ -121,7 +121,7 @@ def found(named: str) -> tuple[str, str, tuple[CorpusFiles, ...]]:
     ],
 )
 def test_languages_and_sides_are_found(folder: Path, named: str, languages: str) -> None:
-    src_lang, tgt_lang, files = found(named)
+    src_lang, tgt_lang, files = discovered(named)
     assert f"{src_lang} {tgt_lang}" == languages
     for corpus in files:
         first = next(iter(read_pairs(corpus)))
@@ -133,7 +133,7 @@ def test_languages_and_sides_are_found(folder: Path, named: str, languages: str)
 
 
 def test_every_corpus_is_listed_once_in_the_order_named(folder: Path) -> None:
-    *_, files = found("nested.jsonl opus any.tmx train.en train.de x.en.gz x.de.gz")
+    *_, files = discovered("nested.jsonl opus any.tmx train.en train.de x.en.gz x.de.gz")
     assert [str(corpus.src_file) for corpus in files] == [
         "nested.jsonl", "opus/Books.de-en.en", "any.tmx", "train.en", "x.en.gz"
     ]  # fmt: skip
@@ -172,6 +172,6 @@ def test_every_corpus_is_listed_once_in_the_order_named(folder: Path) -> None:
 )  # fmt: skip
 def test_what_is_ambiguous_or_missing_is_refused_with_what_to_give(folder: Path, named: str, message: str) -> None:
     with pytest.raises(NmtError, match=f"^{re.escape(message)}") as raised:
-        found(named)
+        discovered(named)
     assert raised.value.exit_code == 2
     assert "\n" not in str(raised.value)
