@@ -18,7 +18,7 @@ from nmt.cleaning.sentence_index import Pair, SentenceIndex, independent
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
 from nmt.config.languages import is_without_spaces
 from nmt.config.training import Config
-from nmt.corpora.pairs import count_pairs, is_empty, read_pairs, reader_of
+from nmt.corpora.pairs import count_pairs, empty_error, read_pairs, reader_of
 from nmt.errors import ConfigError, DataError
 from nmt.system.console import log
 from nmt.system.files import leftovers, locked, write_text
@@ -199,7 +199,7 @@ def _checked_size(name: str, files: HeldOutFiles) -> int:
     """The number of pairs in a hold-out's files; `ConfigError` if `holdout` is another."""
     size = reader_of(files).count()
     if not size:
-        raise is_empty(files)
+        raise empty_error(files)
     if files.holdout not in ("auto", size):
         raise ConfigError(
             f"data.{name}.holdout is {files.holdout:,}, and {files.src_file} holds {size:,} pairs, drawn before; set "

@@ -35,7 +35,7 @@ from nmt.config.data import CleaningConfig
 from nmt.config.formats import CLEANING_FILE, without_compression
 from nmt.config.source import TEXT, SourceConfig
 from nmt.corpora.hashes import CACHE, corpus_keys
-from nmt.corpora.pairs import Answer, Block, count_pairs, over_blocks, read_blocks, reader_of
+from nmt.corpora.pairs import Block, Result, count_pairs, over_blocks, read_blocks, reader_of
 from nmt.corpora.vectors import open_vectors
 from nmt.errors import ConfigError, DataError
 from nmt.system.console import log
@@ -153,13 +153,13 @@ def _verdicts(judge: Judge, block: Block) -> tuple[Verdicts, Hashes]:
 
 
 def look_at(
-    say: Callable[[Judge, Block], Answer],
+    say: Callable[[Judge, Block], Result],
     corpora: Sequence[CorpusFiles],
     cleaning: CleaningConfig,
     languages: tuple[str, str],
     excluded: Sequence[CorpusFiles],
     source: SourceConfig = TEXT,
-) -> tuple[list[int], list[Answer]]:
+) -> tuple[list[int], list[Result]]:
     """The number of pairs of each corpus, and what `say` says of each block, with a judge of its process.
 
     The number of processes, which does not change the answers, depends on the numbers of pairs and cores.
@@ -171,7 +171,7 @@ def look_at(
     return sizes, list(over_blocks(prepare, blocks, num_processes_for(sum(sizes)), "read"))
 
 
-def _with_a_judge(say: Callable[[Judge, Block], Answer], *settings: Any) -> Callable[[Block], Answer]:
+def _with_a_judge(say: Callable[[Judge, Block], Result], *settings: Any) -> Callable[[Block], Result]:
     return functools.partial(say, Judge(*settings))
 
 

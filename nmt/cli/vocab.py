@@ -13,10 +13,10 @@ def vocab(
     """Build the vocabulary of a run, and report how well it covers the validation set."""
     settings, run = configured_run("vocab", file, overrides, name)
     from nmt.cleaning.holdout import with_hold_outs
-    from nmt.corpora.tmx_cache import with_decoded_corpora
+    from nmt.corpora.tmx_cache import with_parsed_tmx
     from nmt.tokenizers.statistics import vocabulary_report
 
-    settings = with_hold_outs(with_decoded_corpora(settings))
+    settings = with_hold_outs(with_parsed_tmx(settings))
     report, tokenizer = vocabulary_report(settings, run), settings.tokenizer
     if as_json:
         print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))

@@ -75,17 +75,17 @@ class CorpusFiles(Section):
     """What happens to code inside the segments of a TMX, as in `<bpt>&lt;b&gt;</bpt>`: `drop` leaves it out, `keep`
     leaves what it holds, `<b>`, in the sentence. Default: `drop`."""
 
-    _decoded: Path | None = PrivateAttr(default=None)
+    _parsed: Path | None = PrivateAttr(default=None)
 
     @property
-    def decoded(self) -> Path | None:
-        """The folder of the cache with the pairs of `pairs`, if it was parsed before (nmt.corpora.tmx_cache)."""
-        return self._decoded
+    def parsed(self) -> Path | None:
+        """The folder of the cache with the pairs of a TMX that was parsed before (nmt.corpora.tmx_cache)."""
+        return self._parsed
 
-    def decoded_in(self, folder: Path) -> Self:
+    def parsed_in(self, folder: Path) -> Self:
         """The same corpus, to be read from this folder."""
         copy = self.model_copy()
-        copy._decoded = folder
+        copy._parsed = folder
         return copy
 
     @field_validator("pairs")

@@ -1,9 +1,10 @@
-"""Reading parallel text, in whatever files it is, as pairs of lines.
+"""Corpora of every format as pairs of lines, one at a time or in blocks.
 
 two text files      line n of one is the translation of line n of the other
-an archive (ZIP)    the same, for two members of it
+an archive (ZIP)    the same, for two of its members
 TSV, CSV, JSONL     a pair a line (tables.py)
 TMX                 a pair a unit (tmx.py)
+vectors, images     source n belongs to line n of a text (vectors.py)
 """
 
 import contextlib
@@ -36,49 +37,46 @@ from nmt.corpora.tmx import read_tmx
 from nmt.errors import DataError
 from nmt.system.processes import Workers
 
-# Limits of a block beside `BLOCK_PAIRS`: small enough to hold several at once.
 BLOCK_BYTES = 1 << 18
-MAX_PENDING_BYTES = 1 << 23  # of blocks in memory at once, even if their lines are long
-
+"""Approximate size of a block."""
+MAX_PENDING_BYTES = 1 << 23
+"""Maximum size of the blocks in memory at once, even with long lines."""
 
 Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class PairReader(Protocol):
-    """Reads the pairs of a corpus. Each method opens the files again.
+    """Reader of a corpus. Each method opens the files again.
 
     All raise `DataError` if a file is missing or damaged, or if its pairs are not complete.
     """
 
     src_name: str
-    """What messages call the source side; the number of a line follows."""
+    """Name of the source side in messages; the number of a line follows."""
     tgt_name: str
     max_block: int = BLOCK_PAIRS
-    """Pairs to read at once, at most."""
+    """Maximum number of pairs to read at once."""
 
     def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Each pair's lines, undecoded, with line ends."""
+        """Yield each pair's lines, undecoded, with line ends."""
 
     def count(self) -> int:
-        """The number of pairs, possibly 0."""
+        """Count the pairs, possibly 0."""
 
     def places(self, pairs: Sequence[int]) -> list[int]:
-        """Where some pairs are, for messages: the numbers of their lines, or in a TMX of their units.
-
-        The pairs are numbers from 1, in ascending order.
-        """
+        """Return the line numbers of pairs (from 1, ascending), for messages; in a TMX, the numbers of their units."""
         return list(pairs)
 
 
 class _Text(NamedTuple):
-    """A text: a file of its own, or a member of an archive."""
+    """A text: a file, or a member of an archive."""
 
     name: str
     opened: Callable[[], contextlib.AbstractContextManager[BufferedReader]]
 
     def lines(self) -> Iterator[bytes]:
-        """Its lines: a generator, so that an error in it is not reported as one of another text that is open, too."""
+        """Yield its lines. A generator, so that its errors are not reported as those of another open text."""
         with self.opened() as file:
             yield from file
 
@@ -88,26 +86,26 @@ def _text(path: Path) -> _Text:
 
 
 def _member(path: Path, wanted: str) -> _Text:
-    """The text in an archive whose name is `wanted`, or is the only one that ends in `.wanted`, a language."""
+    """The text in an archive whose name is `wanted`, or the only one whose name ends in the language `wanted`."""
     names = members(path)
     suffix = wanted.lower().replace("_", "-")
     endings = {name: name.rpartition(".")[2].lower().replace("_", "-") for name in names}
-    found = (
+    matching = (
         [name for name in names if name == wanted]
         or [name for name, ending in endings.items() if ending == suffix]
         or [name for name, ending in endings.items() if ending.startswith(f"{suffix}-")]
     )
-    if not found:
-        raise DataError(f"{path}: no member's name ends in .{wanted}; it holds {listed(names)}")
-    if len(found) > 1:
-        raise DataError(
-            f"{path}: several members end in .{wanted}: {listed(found)}; name one of them as src_column or tgt_column"
-        )
-    return _Text(f"{path}/{found[0]}", functools.partial(opened_member, path, found[0]))
+    if len(matching) == 1:
+        return _Text(f"{path}/{matching[0]}", functools.partial(opened_member, path, matching[0]))
+    if matching:
+        problem = f"several members end in .{wanted}: {listed(matching)}"
+    else:
+        problem = f"no member's name ends in .{wanted}; it holds {listed(names)}"
+    raise DataError(f"{path}: {problem}; name one of them as src_column or tgt_column")
 
 
 class _TwoTexts(PairReader):
-    """Two texts with the same number of lines."""
+    """Reader of two texts with the same number of lines."""
 
     def __init__(self, src: _Text, tgt: _Text) -> None:
         self._src, self._tgt = src, tgt
@@ -137,7 +135,7 @@ class _TwoTexts(PairReader):
         )
 
     def _probable_gap(self) -> str:
-        """Where lines are missing, if that can be said."""
+        """The place where lines are missing, for a message; '' if it is unclear."""
         from nmt.corpora.misalignment import find_gap  # only for this message
 
         with self._src.opened() as src_lines, self._tgt.opened() as tgt_lines:
@@ -146,12 +144,12 @@ class _TwoTexts(PairReader):
             return ""
         shorter, longer = (self._src, self._tgt) if gap.in_src else (self._tgt, self._src)
         if gap.line is None:
-            return f" (by their lengths, the last lines of {longer.name} are those that {shorter.name} lacks)"
-        return f" (by the lengths of the lines, they go apart near {shorter.name}:{gap.line})"
+            return f" (by line lengths, {shorter.name} lacks the last lines of {longer.name})"
+        return f" (by line lengths, lines are missing near {shorter.name}:{gap.line})"
 
 
 class _OneFile(PairReader):
-    """A file with both texts of each pair."""
+    """Reader of a file with both texts of each pair."""
 
     def __init__(self, files: CorpusFiles) -> None:
         self._files = files
@@ -182,8 +180,8 @@ class _OneFile(PairReader):
         return [pair.number for index, pair in first if index in wanted]
 
 
-class _Decoded(_TwoTexts):
-    """A file with both texts of each pair that was parsed before: two texts, and the numbers of the pairs."""
+class _CachedTmx(_TwoTexts):
+    """Reader of a TMX that was parsed into the cache (tmx_cache.py): two texts, and the numbers of the units."""
 
     def __init__(self, files: CorpusFiles, folder: Path) -> None:
         super().__init__(*(_text(folder / side)._replace(name=str(files.src_file)) for side in ("src", "tgt")))
@@ -195,8 +193,8 @@ class _Decoded(_TwoTexts):
         return [numbers[pair - 1] for pair in pairs]
 
 
-class _Described(PairReader):
-    """Vectors or images, and a text that has a line for each; as bytes, the sources are empty."""
+class _Vectors(PairReader):
+    """Reader of vectors or images with a text that has a line for each. The source line of a pair is empty."""
 
     def __init__(self, files: CorpusFiles, source: VectorSource | ImageSource) -> None:
         from nmt.corpora.vectors import open_vectors, rows_at_once  # which imports numpy
@@ -224,9 +222,9 @@ class _Described(PairReader):
 def reader_of(files: CorpusFiles, source: SourceConfig = TEXT) -> PairReader:
     """The reader for a corpus; `DataError` for an archive without the two texts, or sources that cannot be read."""
     if source.type != "text":
-        return _Described(files, source)
-    if files.decoded is not None and files.decoded.is_dir():  # the cache may be deleted at any time
-        return _Decoded(files, files.decoded)
+        return _Vectors(files, source)
+    if files.parsed is not None and files.parsed.is_dir():  # the cache may be deleted at any time
+        return _CachedTmx(files, files.parsed)
     if files.src is not None and files.tgt is not None:
         return _TwoTexts(_text(files.src), _text(files.tgt))
     if pairs_format(files.src_file) == "zip":
@@ -238,11 +236,9 @@ def reader_of(files: CorpusFiles, source: SourceConfig = TEXT) -> PairReader:
 def read_pairs(
     files: CorpusFiles, chosen: bytes | None = None, source: SourceConfig = TEXT
 ) -> Iterator[tuple[str, str]]:
-    """The (source, target) lines of a corpus; with `chosen`, only pair n if byte n of it is not 0.
+    """Yield the (source, target) lines of a corpus; with `chosen`, the pairs whose byte in it is not 0.
 
-    The line of a source that is not text is empty.
-
-    Raises `DataError` as a `PairReader` does.
+    The line of a source that is not text is empty. Raises `DataError` as a `PairReader` does.
     """
     reader = reader_of(files, source)
     for index, (src, tgt) in enumerate(reader.raw_pairs()):
@@ -251,16 +247,16 @@ def read_pairs(
 
 
 def _decoded(line: bytes, name: str, pair: int, files: CorpusFiles) -> str:
-    """`decode_line` for a side of the pair with this number, whose line may have another number."""
+    """Decode a side of the pair with this number; its line may have another number, which an error names."""
     try:
         return decode_line(line, name, pair)
     except DataError:
         (number,) = places_of(files, [pair])
-        return decode_line(line, name, number)  # raises it with the number of the line
+        return decode_line(line, name, number)
 
 
 def places_of(files: CorpusFiles, pairs: Sequence[int]) -> list[int]:
-    """`PairReader.places`, or the numbers of the pairs if the file can no longer be read: a training needs no text."""
+    """`PairReader.places`, or the numbers of the pairs if the file can no longer be read, as late in a training."""
     try:
         return reader_of(files).places(pairs)
     except DataError:
@@ -272,13 +268,12 @@ class Side:
     """One side of a corpus or test set."""
 
     path: Path
-    """The file that it is in."""
     files: CorpusFiles | None = None
     """The corpus, if the file holds both sides; None: the file is this side."""
     is_src: bool = True
 
     def lines(self) -> Iterator[str]:
-        """Its lines; `DataError` as for `read_pairs`."""
+        """Return its lines; `DataError` as from `read_pairs`."""
         if self.files is None:
             return read_lines(self.path)
         return (src if self.is_src else tgt for src, tgt in read_pairs(self.files))
@@ -300,14 +295,14 @@ class Block:
     src_name: str
     tgt_name: str
     first: int
-    """Number of the first pair, from 1; of two texts, its line number."""
+    """Number of the first pair, from 1."""
     src: bytes
-    """Empty for a source that is not text: its vectors are read from the file by their number."""
+    """Empty for a source that is not text: its vectors are read from the file by their numbers."""
     tgt: bytes
     files: CorpusFiles
-    """The corpus: pairs and lines may have different numbers, which a message looks up there."""
+    """The corpus, in which messages look up the line number of a pair."""
     chosen: bytes | None = None
-    """A byte for each pair, 0 if it is left out; None: all are chosen."""
+    """A byte for each pair, 0 for one that is dropped; None: all are chosen."""
 
     def __len__(self) -> int:
         """Number of its pairs, chosen or not."""
@@ -315,35 +310,35 @@ class Block:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The indexes from 0 of its pairs in the corpus: begin and end."""
+        """Begin and end of its pairs in the corpus, from 0."""
         return self.first - 1, self.first - 1 + len(self)
 
     def lines(self, strict: bool = True) -> tuple[list[str], list[str]]:
-        """Both sides' chosen lines without line ends; `DataError` if one is not UTF-8.
+        """Return both sides' chosen lines without line ends; `DataError` for one that is not UTF-8.
 
-        Not `strict`: bytes that are not UTF-8 become surrogates, as with Python's `surrogateescape`.
+        Not `strict`: bytes that are not UTF-8 become surrogates (Python's `surrogateescape`).
         """
         return self.of_chosen(self._split(self.src, self.src_name, strict)), self.tgt_lines(strict)
 
     def tgt_lines(self, strict: bool = True) -> list[str]:
-        """The target's lines, as in `lines`."""
+        """Return the target's lines, as `lines` does."""
         return self.of_chosen(self._split(self.tgt, self.tgt_name, strict))
 
     def _split(self, side: bytes, name: str, strict: bool) -> list[str]:
-        strict = strict and self.chosen is None  # those that were chosen have been decoded before
+        strict = strict and self.chosen is None  # chosen lines have been decoded before
         try:
             return split_lines(side, name, self.first, strict)
         except DataError:
             lines = enumerate(io.BytesIO(side), start=self.first)
-            return [_decoded(line, name, pair, self.files) for pair, line in lines]  # raises it
+            return [_decoded(line, name, pair, self.files) for pair, line in lines]  # raises it with the line number
 
     def of_chosen(self, items: Sequence[Item]) -> list[Item]:
-        """The items of the chosen pairs, of an item for each pair."""
+        """Return the items of the chosen pairs, given an item for each pair."""
         return list(items) if self.chosen is None else list(compress(items, self.chosen))
 
 
 def read_blocks(files: CorpusFiles, source: SourceConfig = TEXT) -> Iterator[Block]:
-    """All pairs in blocks of about `BLOCK_BYTES` and at most `BLOCK_PAIRS` pairs; `DataError` as for `read_pairs`."""
+    """Yield all pairs in blocks of about `BLOCK_BYTES` and at most `BLOCK_PAIRS`; `DataError` as from `read_pairs`."""
     reader = reader_of(files, source)
     src_lines: list[bytes] = []
     tgt_lines: list[bytes] = []
@@ -366,16 +361,16 @@ def read_blocks(files: CorpusFiles, source: SourceConfig = TEXT) -> Iterator[Blo
 
 
 def over_blocks(
-    prepare: Callable[[], Callable[[Block], Answer]], blocks: Iterable[Block], num_processes: int, task: str
-) -> Iterator[Answer]:
-    """Yield what the function that `prepare` returns says of each block, in order: in N processes, or for N < 2 here.
+    prepare: Callable[[], Callable[[Block], Result]], blocks: Iterable[Block], num_processes: int, task: str
+) -> Iterator[Result]:
+    """Map the function that `prepare` returns over the blocks, in order, in N processes; for N < 2 in this one.
 
-    `TrainingError`, "a process that `task` ...", if one dies.
+    Raises `TrainingError`, "a process that `task` ...", if a process dies.
     """
     if num_processes < 2:
         yield from map(prepare(), blocks)
         return
-    # numpy's matrix products are not needed, and their threads cost memory.
+    # Threads for numpy's matrix products, which are not needed here, cost memory.
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with Workers([prepare] * num_processes, environment) as workers:
         yield from workers.answers(
@@ -385,19 +380,19 @@ def over_blocks(
 
 
 def name_of(files: CorpusFiles) -> str:
-    """A corpus by its files."""
+    """Display name of a corpus: its files."""
     return str(files.pairs) if files.pairs else f"{files.src}, {files.tgt}"
 
 
-def is_empty(files: CorpusFiles) -> DataError:
+def empty_error(files: CorpusFiles) -> DataError:
     """The error for a corpus without pairs."""
     return DataError(f"{files.pairs} is empty" if files.pairs else f"{files.src} and {files.tgt} are empty")
 
 
 def count_pairs(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> int:
-    """Count the pairs of all corpora; `DataError` as for a `PairReader`, and if one is empty."""
+    """Count the pairs of all corpora; `DataError` as from a `PairReader`, and for an empty corpus."""
     counts = [reader_of(files, source).count() for files in corpora]
     for files, count in zip(corpora, counts, strict=True):
         if not count:
-            raise is_empty(files)
+            raise empty_error(files)
     return sum(counts)

@@ -1,8 +1,8 @@
-"""Translation memories, parsed once for a training.
+"""Cache of parsed translation memories.
 
 A training start reads its text up to twelve times: to count, to draw hold-outs, to clean, for the vocabulary, to
 encode, to compare with held-out text. Parsing a TMX takes ten times as long as reading two texts. So its pairs are
-written as two texts into the cache, named by a hash of the file and of how it is read; every reader finds them there.
+written into the cache as two texts, in a folder named by `corpus_keys`, and every reader finds them there.
 """
 
 from array import array
@@ -19,20 +19,20 @@ from nmt.system.console import log
 from nmt.system.files import building, read_json, write_json
 
 
-def with_decoded_corpora(config: Config) -> Config:
-    """The configuration whose training corpora are read from the cache if they are TMX.
+def with_parsed_tmx(config: Config) -> Config:
+    """The configuration with its TMX corpora for training read from the cache.
 
-    One that cannot be read stays as it is, for `prepare` to report. Of several processes, one parses.
+    A corpus that cannot be read stays as it is, for `prepare` to report. Of several processes, one parses.
     """
-    train = tuple(files if files.pairs is None else _decoded(files, files.pairs) for files in config.data.train)
+    train = tuple(files if files.pairs is None else _parsed(files, files.pairs) for files in config.data.train)
     return config.model_copy(update={"data": config.data.model_copy(update={"train": train})})
 
 
-def _decoded(files: TrainingFiles, path: Path) -> TrainingFiles:
+def _parsed(files: TrainingFiles, path: Path) -> TrainingFiles:
     if pairs_format(path) != "tmx":
         return files
     try:
-        folder = CACHE / f"{corpus_keys([files])[0].hex()[:20]}.decoded"
+        folder = CACHE / f"{corpus_keys([files])[0].hex()[:20]}.tmx"
         with building(folder) as temporary:
             if temporary is not None:
                 log.info(f"parsing {path}")
@@ -42,7 +42,7 @@ def _decoded(files: TrainingFiles, path: Path) -> TrainingFiles:
         return files
     for message in messages:
         warn_once(message)
-    return files.decoded_in(folder)
+    return files.parsed_in(folder)
 
 
 def _write(files: CorpusFiles, path: Path, folder: Path) -> None:

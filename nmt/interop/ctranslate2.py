@@ -22,7 +22,7 @@ from nmt.batches.lexicon import MAX_PAIRS, links_of, model_1, sample
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import DecodingConfig
 from nmt.config.reading import to_yaml
-from nmt.corpora.pairs import count_pairs, is_empty, read_pairs
+from nmt.corpora.pairs import count_pairs, empty_error, read_pairs
 from nmt.decoding.ctranslate2_engine import import_ctranslate2
 from nmt.decoding.translator import load
 from nmt.errors import ConfigError
@@ -64,7 +64,7 @@ def learn_shortlist(files: CorpusFiles, tokenizers: Tokenizers) -> str:
     encoded = [(tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)) for src, tgt in read_pairs(files, bytes(read))]
     lengths = [np.array([len(pair[side]) for pair in encoded]) for side in (0, 1)]
     if not lengths[0] @ lengths[1]:
-        raise is_empty(files)
+        raise empty_error(files)
     pairs = sample(lengths[0], lengths[1])
     src, tgt = (np.array([index for pair in pairs for index in encoded[pair][side]]) for side in (0, 1))
     src_places, tgt_places = links_of(lengths[0][pairs], lengths[1][pairs])

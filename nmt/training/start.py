@@ -11,7 +11,7 @@ from nmt.cleaning.holdout import with_hold_outs
 from nmt.cleaning.selection import write_examples
 from nmt.config.reading import to_yaml
 from nmt.config.training import Config
-from nmt.corpora.tmx_cache import with_decoded_corpora
+from nmt.corpora.tmx_cache import with_parsed_tmx
 from nmt.errors import ConfigError, RunError
 from nmt.runs.folder import RunFolder
 from nmt.system.console import log
@@ -77,7 +77,7 @@ def train(config: Config, run: RunFolder, fresh: bool = False, ranks: Ranks = AL
                     f"or the machine went down"
                 )
         with ranks.main_first():
-            config = with_hold_outs(with_decoded_corpora(config))
+            config = with_hold_outs(with_parsed_tmx(config))
         step = ranks.from_main(lambda: starting_step(config, run, ranks.size))
         if step is None:
             return False

@@ -19,7 +19,7 @@ from nmt.corpora.hashes import CACHE
 from nmt.corpora.pairs import count_pairs, places_of, read_blocks, read_pairs
 from nmt.corpora.tables import NumberedPair
 from nmt.corpora.tmx import read_tmx, warn_once
-from nmt.corpora.tmx_cache import with_decoded_corpora
+from nmt.corpora.tmx_cache import with_parsed_tmx
 from nmt.errors import DataError
 
 # With units that are skipped, so that the numbers of units and pairs differ.
@@ -56,8 +56,8 @@ def configured(path: Path) -> Config:
     return load_config(Path("c.yaml"))
 
 
-def decoded(config: Config) -> TrainingFiles:
-    (files,) = with_decoded_corpora(config).data.train
+def with_cache(config: Config) -> TrainingFiles:
+    (files,) = with_parsed_tmx(config).data.train
     return files
 
 
@@ -80,23 +80,23 @@ def test_every_reader_finds_the_pairs_of_the_file_which_is_parsed_once(
     for _ in range(2):  # two trainings, of which each says what was skipped
         caplog.clear()
         warn_once.cache_clear()
-        files = decoded(config)
+        files = with_cache(config)
         assert everything(files) == expected
         assert [record.message for record in caplog.records] == warned
     assert len(parsed) == 1
-    assert to_yaml(config) == to_yaml(with_decoded_corpora(config))  # the run's config.yaml names the file
+    assert to_yaml(config) == to_yaml(with_parsed_tmx(config))  # the run's config.yaml names the file
 
 
 def test_another_content_or_reading_is_parsed_again_and_a_removed_cache_is_not_missed(parsed: list[Path]) -> None:
     path = Path("a.tmx")
     path.write_text(UNITS, encoding="utf-8")
-    before = decoded(configured(path))
+    before = with_cache(configured(path))
     path.write_text(UNITS.replace("vier", "4"), encoding="utf-8")
-    assert ("four", "4") in read_pairs(decoded(configured(path)))
+    assert ("four", "4") in read_pairs(with_cache(configured(path)))
     config = configured(path)
     (files,) = config.data.train
     kept = config.data.model_copy(update={"train": (files.model_copy(update={"inline_tags": "keep"}),)})
-    decoded(config.model_copy(update={"data": kept}))
+    with_cache(config.model_copy(update={"data": kept}))
     assert len(parsed) == 3
     assert ("four", "vier") in read_pairs(before)  # what the first training was started with
     shutil.rmtree(CACHE)
@@ -105,12 +105,12 @@ def test_another_content_or_reading_is_parsed_again_and_a_removed_cache_is_not_m
 
 def test_a_file_that_is_broken_or_missing_is_reported_where_it_is_read() -> None:
     Path("a.tmx").write_text(UNITS[:-9], encoding="utf-8")
-    files = decoded(configured(Path("a.tmx")))
+    files = with_cache(configured(Path("a.tmx")))
     with pytest.raises(DataError, match=r"a\.tmx:\d+: broken TMX"):
         count_pairs([files])
     Path("a.tmx").unlink()
     with pytest.raises(DataError, match=r"a\.tmx: no such file"):
-        count_pairs([decoded(configured(Path("a.tmx")))])
+        count_pairs([with_cache(configured(Path("a.tmx")))])
     assert [path for path in CACHE.iterdir() if path.suffix != ".lock"] == []
 
 
