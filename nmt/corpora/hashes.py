@@ -1,4 +1,4 @@
-"""Hashes of files, cached for large ones so that they are not read again at every start.
+"""Hashes of files and corpora, cached for large files so that a start does not read them again.
 
 As in git, the hash of a large file is cached with its size, times and inode. A file that was written to, replaced or
 renamed since then has a different change time (ctime), which no program can reset.
@@ -37,29 +37,29 @@ def corpus_hashes(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -
     """The `file_hash` of every source and target, in order; for sources in several files, `source_hash`."""
     sides = [side for files in corpora for side in (_source_files(files.src_file, source), [files.tgt_file])]
     digests = iter(file_hashes(path for side in sides for path in side))
-    return [_together([next(digests) for _ in side]) for side in sides]
+    return [_combined([next(digests) for _ in side]) for side in sides]
 
 
 def corpus_keys(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> list[bytes]:
-    """A hash of all that each source and target depends on: its file and, in one with both sides, how it is read."""
+    """A hash of each source and target: of its file and, where the file holds both sides, its format and column."""
     files_of_sides = [files for files in corpora for _ in ("src", "tgt")]
     return [
-        _together([digest, _how_read(files)]) if files.pairs else digest
+        _combined([digest, _reading_key(files)]) if files.pairs else digest
         for digest, files in zip(corpus_hashes(corpora, source), files_of_sides, strict=True)
     ]
 
 
-def _how_read(files: CorpusFiles) -> bytes:
+def _reading_key(files: CorpusFiles) -> bytes:
     return json.dumps([pairs_format(files.src_file), *files.columns, files.inline_tags]).encode()
 
 
 def source_hash(path: Path, source: SourceConfig) -> bytes:
-    """A hash of all that sources are read from: the `file_hash` of one file, or a hash of several files' hashes."""
-    return _together(file_hashes(_source_files(path, source)))
+    """A hash of sources: the `file_hash` of their file, or a hash of the hashes of their files."""
+    return _combined(file_hashes(_source_files(path, source)))
 
 
 def _source_files(path: Path, source: SourceConfig) -> list[Path]:
-    """The files that sources are read from: a text, arrays, or a list of images and the images."""
+    """The files of sources: a text, arrays, or a list of images and the images."""
     if source.type == "images":
         return [path, *listed_images(path)]
     return [path / "values.npy", path / "offsets.npy"] if source.type == "vectors" and path.is_dir() else [path]
@@ -75,7 +75,7 @@ def lines_key(lines: Iterable[str]) -> str:
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
-def _together(digests: Sequence[bytes]) -> bytes:
+def _combined(digests: Sequence[bytes]) -> bytes:
     return digests[0] if len(digests) == 1 else hashlib.sha256(b"".join(digests)).digest()
 
 
@@ -84,14 +84,14 @@ def file_hashes(paths: Iterable[Path]) -> list[bytes]:
     paths = list(paths)
     cached = _cached()
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda path: _hash(path, cached), paths))
+        hashed = list(pool.map(lambda path: _hash(path, cached), paths))
     new = {
-        str(path.resolve()): [state, digest.hex()] for path, (digest, state) in zip(paths, found, strict=True) if state
+        str(path.resolve()): [state, digest.hex()] for path, (digest, state) in zip(paths, hashed, strict=True) if state
     }
     if cached | new != cached:
         with contextlib.suppress(OSError):  # a disk that is full or read-only
             write_json(CACHE / _HASHES_FILE, cached | new)
-    return [digest for digest, _ in found]
+    return [digest for digest, _ in hashed]
 
 
 def _hash(path: Path, cached: dict[str, list[object]]) -> tuple[bytes, list[int] | None]:
@@ -104,7 +104,7 @@ def _hash(path: Path, cached: dict[str, list[object]]) -> tuple[bytes, list[int]
             return bytes.fromhex(str(known[1])), state
         began = time.time_ns()
         digest = hashlib.file_digest(file, "sha256").digest()
-        # A file that was just written could be written again within one tick of the file system's clock, unnoticed.
+        # A file that was just written could change again, unnoticed, within a tick of the file system's clock.
         is_settled = is_large and _state(path) == state and max(state[1:3]) < began - _TICK_NS
         return digest, state if is_settled else None
 
@@ -116,12 +116,12 @@ def _state(path: Path) -> list[int]:
 
 
 def prune_cache() -> int:
-    """Remove all that the cache holds, but what a process is writing; returns the number of bytes."""
+    """Empty the cache, except for what a process is writing; return the number of bytes removed."""
     num_bytes = 0
     for path, name in [*((path, path.name) for path in CACHE.glob("[!.]*")), *leftovers(CACHE)]:
         with locked(CACHE / name, wait=False, leaves_no_file=True) as is_ours:
             if is_ours:
-                num_bytes += sum(one.stat().st_size for one in (path, *path.rglob("*")) if one.is_file())
+                num_bytes += sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
     return num_bytes
 

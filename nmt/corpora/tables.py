@@ -1,8 +1,8 @@
-"""Reading pairs from a file with one pair a row: TSV, CSV (RFC 4180) and JSONL.
+"""Tables with a pair a row: TSV, CSV (RFC 4180) and JSONL.
 
 TSV has no quoting: every tab separates two columns, and a quote is a character like any other. In CSV, a field in
 quotes may hold commas, doubled quotes and line breaks. A line break inside a text becomes a space. Bytes that are not
-UTF-8 are kept as `escaped_lines` does: whether a text with them is refused or left out is decided where it is decoded.
+UTF-8 are kept, as by `escaped_lines`: the caller that decodes a text refuses or drops it.
 """
 
 import csv
@@ -29,18 +29,16 @@ Column = int | str
 
 
 class NumberedPair(NamedTuple):
-    """A pair, and where it is: the number of its line, from 1. (In a TMX: of its unit.)
-
-    The texts are as from `escaped_lines`.
-    """
+    """A pair with its number. The texts are as from `escaped_lines`."""
 
     number: int
+    """That of its line, from 1; in a TMX, of its unit."""
     src: str
     tgt: str
 
 
 def one_line(text: str) -> str:
-    """The text with a space in place of line breaks.
+    """Replace line breaks by a space.
 
     >>> one_line("a\\r\\nb")
     'a b'
@@ -49,20 +47,20 @@ def one_line(text: str) -> str:
 
 
 def read_tsv(path: Path, src_column: Column, tgt_column: Column) -> Iterator[NumberedPair]:
-    """The pairs of a TSV; `DataError` with the line for a row that is too short."""
+    """Yield the pairs of a TSV; `DataError` with the line number for a row that is too short."""
     with opened(path) as file:
         rows = ((number, line.split("\t")) for number, line in enumerate(escaped_lines(file), start=1))
         yield from _columns(path, rows, src_column, tgt_column, "tabs")
 
 
 def read_csv(path: Path, src_column: Column, tgt_column: Column) -> Iterator[NumberedPair]:
-    """The pairs of a CSV; `DataError` with the line for a row that is too short, or that RFC 4180 does not allow."""
+    """Yield the pairs of a CSV; `DataError` with the line number for a row that is too short or breaks RFC 4180."""
     for number, src, tgt in _columns(path, _csv_rows(path), src_column, tgt_column, "commas"):
         yield NumberedPair(number, one_line(src), one_line(tgt))
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Each row with the number of its first line."""
+    """Yield each row with the number of its first line."""
     with opened(path) as file:
         reader = csv.reader((f"{line}\n" for line in escaped_lines(file)), strict=True)
         while True:
@@ -73,8 +71,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 return
             except csv.Error as error:
                 raise DataError(
-                    f"{path}:{first}: the row that begins here is not CSV ({error}); a quote inside a field is "
-                    "doubled, and the field is in quotes"
+                    f"{path}:{first}: the row that begins here is not CSV ({error}); double each quote inside a field, "
+                    "and put the field in quotes"
                 ) from None
             yield first, row
 
@@ -82,16 +80,16 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _columns(
     path: Path, rows: Iterator[tuple[int, list[str]]], src_column: Column, tgt_column: Column, separator: str
 ) -> Iterator[NumberedPair]:
-    """Two columns of each row. If one of them has a name, the first row is the header."""
+    """Yield two columns of each row. If a column is given by its name, the first row is the header."""
     columns = [src_column, tgt_column]
     if any(isinstance(column, str) for column in columns):
         _, header = next(rows, (1, None))
         if header is None:
-            raise DataError(f"{path}: is empty; a column has a name, so its first line should be the header")
+            raise DataError(f"{path}: is empty; its first line should be the header, since a column is given by name")
         columns = [_number_of(column, header, path) for column in columns]
     src, tgt = (int(column) - 1 for column in columns)
     if src == tgt:
-        raise DataError(f"{path}: src_column and tgt_column are the same column, number {src + 1}")
+        raise DataError(f"{path}: src_column and tgt_column are both column {src + 1}; change one of them")
     for number, row in rows:
         try:
             pair = NumberedPair(number, row[src], row[tgt])
@@ -100,13 +98,13 @@ def _columns(
             _refuse_undecodable("".join(row), path, number)
             count = f"{len(row)} column{'' if len(row) == 1 else 's'}"
             raise DataError(
-                f"{path}:{number}: has {count}, and {key} is number {column}; columns are separated by {separator}"
+                f"{path}:{number}: has {count}, and {key} is number {column}; separate columns by {separator}"
             ) from None
         yield pair
 
 
 def _refuse_undecodable(text: str, path: Path, number: int) -> None:
-    """`DataError` for what is not UTF-8: it is said before what is wrong because of it."""
+    """Raise the `DataError` for a text that is not UTF-8, before another error that follows from it."""
     decode_line(undecoded(text), str(path), number)
 
 
@@ -116,15 +114,15 @@ def _number_of(column: Column, header: Sequence[str], path: Path) -> int:
         return column
     names = [name.strip() for name in header]
     if names.count(column) > 1:
-        raise DataError(f"{path}:1: several columns are named {column!r}; give both columns another name in the header")
+        raise DataError(f"{path}:1: several columns are named {column!r}; rename all but one")
     if column not in names:
         _refuse_undecodable("".join(header), path, 1)
-        raise DataError(f"{path}:1: no column is named {column!r}; the header has {listed(names)}")
+        raise DataError(f"{path}:1: no column is named {column!r}; name one of {listed(names)}")
     return names.index(column) + 1
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in quotes, the first few of many, long ones abbreviated."""
+    """The first names, in quotes, long ones abbreviated, and the number of others."""
     shortened = reprlib.Repr()
     shortened.maxstring = 50
     more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
@@ -132,9 +130,9 @@ def listed(names: Sequence[str]) -> str:
 
 
 def read_jsonl(path: Path, src_field: str, tgt_field: str) -> Iterator[NumberedPair]:
-    """The pairs of a file with a JSON object a line; a field inside another is named with a dot, `translation.en`.
+    """Yield the pairs of a file with a JSON object a line; `translation.en` is a field inside another.
 
-    Raises `DataError` with the line for what is not an object with both fields as text.
+    Raises `DataError` with the line number unless the line is an object with both fields as text.
     """
     with opened(path) as file:
         for number, line in enumerate(escaped_lines(file), start=1):
@@ -143,7 +141,7 @@ def read_jsonl(path: Path, src_field: str, tgt_field: str) -> Iterator[NumberedP
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
                 _refuse_undecodable(line, path, number)
-                raise DataError(f"{place}: is not JSON ({error}); a JSONL has one object a line") from None
+                raise DataError(f"{place}: is not JSON ({error}); a JSONL has an object a line") from None
             yield NumberedPair(number, _text(value, src_field, place), _text(value, tgt_field, place))
 
 
@@ -151,18 +149,18 @@ def _text(value: object, field: str, place: str) -> str:
     """The text of an object's field."""
     if not isinstance(value, Mapping):
         raise DataError(f'{place}: is {_KINDS[type(value)]}, not an object such as {{"en": ..., "de": ...}}')
-    found: object = value
+    inner: object = value
     for part in (field,) if field in value else field.split("."):
-        if not isinstance(found, Mapping) or part not in found:
-            raise DataError(f"{place}: has no field {field!r}; it has {listed(_fields(value))}")
-        found = found[part]
-    if not isinstance(found, str):
-        raise DataError(f"{place}: the field {field!r} is {_KINDS[type(found)]}, not text")
-    return one_line(found)
+        if not isinstance(inner, Mapping) or part not in inner:
+            raise DataError(f"{place}: has no field {field!r}; its fields are {listed(_fields(value))}")
+        inner = inner[part]
+    if not isinstance(inner, str):
+        raise DataError(f"{place}: the field {field!r} is {_KINDS[type(inner)]}, not text")
+    return one_line(inner)
 
 
 def _fields(value: Mapping[str, object], prefix: str = "") -> list[str]:
-    """The names of an object's fields, with those of objects in it."""
+    """The names of an object's fields, and of the fields of objects in it."""
     return [
         name
         for key, inner in value.items()

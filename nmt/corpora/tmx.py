@@ -1,12 +1,12 @@
-"""Reading pairs from a translation memory: TMX 1.1 to 1.4, in any encoding that its first line declares.
+"""Translation memories: TMX 1.1 to 1.4, in any encoding that the first line declares.
 
     <tu>
       <tuv xml:lang="en-US"><seg>Press <bpt i="1">&lt;b&gt;</bpt>Start<ept i="1">&lt;/b&gt;</ept>.</seg></tuv>
       <tuv xml:lang="de-DE"><seg>Drücken Sie <hi>Start</hi>.</seg></tuv>
     </tu>
 
-A file of any size takes the same memory. No entity may be defined in it, and nothing outside it is read: a few lines of
-entities can stand for gigabytes, or for other files of this machine.
+A file of any size takes the same memory. A file that defines entities is refused, and nothing outside it is read: a few
+lines of entities can stand for gigabytes, or for other files of this machine.
 """
 
 import functools
@@ -25,13 +25,13 @@ from nmt.system.console import log
 InlineTags = Literal["drop", "keep"]
 _CHUNK_BYTES = 1 << 16
 _SAMPLE_BYTES = 1 << 20
-# Their content is code of the document that the segment is from; a <sub> in it is text of another sentence.
+# Elements with code of the original document; a <sub> in them is text of another sentence.
 _CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
 
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """A file is read several times: to count, for the vocabulary, to encode."""
+    """Warn once of a file that is read several times: to count, for the vocabulary, to encode."""
     log.warning(message)
 
 
@@ -42,28 +42,28 @@ def read_tmx(
     inline_tags: InlineTags = "drop",
     warn: Callable[[str], object] = warn_once,
 ) -> Iterator[NumberedPair]:
-    """The units that have both languages; `de` is also `de-DE`, unless a unit has both.
+    """Yield the units that have both languages; `de` is also `de-DE`, unless a unit has both.
 
     Of several segments in a language, the first is taken. Units without one of the languages are skipped. `warn` gets
-    a message that counts each. Raises `DataError` with the line if the file is not a TMX or defines an entity, and if
-    no unit has both languages.
+    a message with the number of each. Raises `DataError` with the line number if the file is not a TMX or defines an
+    entity, and if no unit has both languages.
     """
     units = _Units(path, (src_lang, tgt_lang), inline_tags)
     with opened(path) as file:
         while True:
             chunk = file.read(_CHUNK_BYTES)
             units.feed(chunk, is_end=not chunk)
-            yield from units.found
-            units.found.clear()
+            yield from units.pairs
+            units.pairs.clear()
             if not chunk:
                 break
     units.report(warn)
 
 
 def languages_of_tmx(path: Path) -> tuple[str, list[str]]:
-    """What the header calls the source language (`srclang`; '' if it does not), and the languages of the first units.
+    """The source language of the header (`srclang`; '' without one), and the languages of the first units.
 
-    The codes are as written, in order of appearance, of about the first megabyte. `DataError` as from `read_tmx`.
+    The codes are as written, in order of appearance, from about the first megabyte. `DataError` as from `read_tmx`.
     """
     sample = _Units(path, ("", ""), "drop")
     with opened(path) as file:
@@ -72,10 +72,10 @@ def languages_of_tmx(path: Path) -> tuple[str, list[str]]:
 
 
 class _Units:
-    """The handlers of an XML parser, which collect the pairs of the units that have been read."""
+    """Handlers of an XML parser, which collect the pairs of the units."""
 
     def __init__(self, path: Path, languages: tuple[str, str], inline_tags: InlineTags) -> None:
-        self.found: list[NumberedPair] = []
+        self.pairs: list[NumberedPair] = []  # since the last look
         self._path = path
         self._languages = languages
         self._wanted = (_standard(languages[0]), _standard(languages[1]))
@@ -85,10 +85,10 @@ class _Units:
         self._number = self._skipped = self._ambiguous = 0
         self._segments: list[tuple[str, str]] = []  # language and text, of the current unit
         self._language = ""
-        self._parts: list[str] | None = None  # of the current segment
-        self._depth = 0  # of the current element,
-        self._code_depth = 0  # and of the outermost one around it that holds code; its tag, and the parts before it:
-        self._code_tag, self._before_code = "", 0
+        self._parts: list[str] | None = None  # of the current segment's text
+        self._depth = 0  # of the current element
+        # Of the outermost code element around it: depth, tag, and the number of parts before it.
+        self._code_depth, self._code_tag, self._before_code = 0, "", 0
         self.parser = parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -104,7 +104,7 @@ class _Units:
             reason = expat.ErrorString(error.code)
             place = f"{self._path}:{error.lineno}"
             raise DataError(f"{place}: broken TMX, at column {error.offset + 1}: {reason}") from None
-        except (ValueError, LookupError) as error:  # an encoding that expat does not know
+        except (ValueError, LookupError) as error:  # expat does not know the encoding
             raise DataError(f"{self._path}: its encoding cannot be read: {error}; convert it to UTF-8") from None
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -144,20 +144,20 @@ class _Units:
         self._depth -= 1
 
     def _end_unit(self) -> None:
-        chosen, is_ambiguous = _choose(tuple([language for language, _ in self._segments]), self._wanted)
+        chosen, is_ambiguous = _choose_segments(tuple([language for language, _ in self._segments]), self._wanted)
         if chosen is None:
             self._skipped += 1
             return
         self._ambiguous += is_ambiguous
         src, tgt = chosen
-        self.found.append(NumberedPair(self._number, self._segments[src][1], self._segments[tgt][1]))
+        self.pairs.append(NumberedPair(self._number, self._segments[src][1], self._segments[tgt][1]))
 
     def report(self, warn: Callable[[str], object]) -> None:
         """Warn of units that were skipped or have several segments; `DataError` if all were skipped."""
         if self._number and self._skipped == self._number:
             raise DataError(
-                f"{self._path}: no unit has both {self._languages[0]!r} and {self._languages[1]!r}; its languages are "
-                f"{listed([name for name, _ in self.languages.most_common()])}: name them as src_column and tgt_column"
+                f"{self._path}: no unit has both {self._languages[0]!r} and {self._languages[1]!r}; name two of its "
+                f"languages as src_column and tgt_column: {listed([name for name, _ in self.languages.most_common()])}"
             )
         if self._skipped:
             src, tgt = self._languages
@@ -188,17 +188,19 @@ def _matches(language: str, wanted: str) -> bool:
 
 
 @functools.lru_cache(1000)
-def _choose(languages: tuple[str, ...], wanted: tuple[str, str]) -> tuple[tuple[int, int] | None, bool]:
-    """The segments to take for both languages, by their numbers, and whether others could have been taken.
+def _choose_segments(languages: tuple[str, ...], wanted: tuple[str, str]) -> tuple[tuple[int, int] | None, bool]:
+    """The indexes of the segments in both languages, and True if others could have been taken.
 
-    >>> _choose(("en-gb", "en", "de-de"), ("en", "de")), _choose(("en-gb", "en-us"), ("en", "en-gb"))
-    (((1, 2), True), ((1, 0), False))
+    >>> _choose_segments(("en-gb", "en", "de-de"), ("en", "de"))
+    ((1, 2), True)
+    >>> _choose_segments(("en-gb", "en-us"), ("en", "en-gb"))
+    ((1, 0), False)
     """
     chosen: dict[int, int] = {}
     for matches in (str.__eq__, _matches):
-        for side, language in enumerate(wanted):
-            for index, found in enumerate(languages):
-                if side not in chosen and index not in chosen.values() and matches(found, language):
+        for side, wanted_language in enumerate(wanted):
+            for index, language in enumerate(languages):
+                if side not in chosen and index not in chosen.values() and matches(language, wanted_language):
                     chosen[side] = index
     if len(chosen) < 2:
         return None, False

@@ -1,4 +1,4 @@
-"""Sources that are not text: arrays of vectors, and lists of images. Source n belongs to line n of the target.
+"""Vectors and images as sources. Source n belongs to line n of the target.
 
     features.npy                     (N, S, F): N sources of S vectors
     folder/values.npy, offsets.npy   (sum of all S, F) and (N + 1): source n is values[offsets[n]:offsets[n + 1]]
@@ -28,12 +28,12 @@ from nmt.errors import DataError, MissingExtraError, how_to_install
 Vectors = NDArray[Any]
 """(S, F): fp16 or fp32; or uint8, the pixels of images"""
 
-BLOCK_VALUES = 1 << 23  # bytes of vectors that are read at once
+BLOCK_BYTES = 1 << 23  # of vectors to read at once
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # not EPS, for which Pillow starts a program
 
 
 class _Arrays:
-    """Sources one after another in an array (sum of their lengths, F), with the offsets of each; or (N, S, F)."""
+    """Arrays of sources: all in one (sum of their lengths, F) with offsets, or (N, S, F)."""
 
     def __init__(self, path: Path, features: int) -> None:
         if path.is_dir():
@@ -51,17 +51,17 @@ class _Arrays:
 
     def read(self, begin: int = 0, end: int | None = None) -> list[Vectors]:
         if self._offsets is None:
-            found = list(self._values[begin:end])
+            sources = list(self._values[begin:end])
         else:
             offsets = self._offsets[begin : len(self) + 1 if end is None else end + 1].tolist()
-            found = [self._values[start:stop] for start, stop in pairwise(offsets)]
-        for row, vectors in enumerate(found, start=begin):
+            sources = [self._values[start:stop] for start, stop in pairwise(offsets)]
+        for row, vectors in enumerate(sources, start=begin):
             if not np.isfinite(vectors).all():
                 raise DataError(
                     f"{self._path}: row {row} (counted from 0; line {row + 1} of the other side) holds a feature that "
-                    "is NaN or infinite; repair it, or leave the row and its line out"
+                    "is NaN or infinite; repair it, or remove the row and its line"
                 )
-        return found
+        return sources
 
 
 def _read_offsets(path: Path, num_vectors: int) -> NDArray[np.int64]:
@@ -89,7 +89,7 @@ def _numbers(path: Path, shape: str, features: int) -> NDArray[Any]:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    """A file's array, memory-mapped."""
+    """A file's array, memory-mapped; `DataError` if it cannot be read."""
     try:
         array = np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
@@ -103,8 +103,7 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 class _ImageList:
-    """A list of images. Each becomes (G * G, P * P * 3) uint8: its patches row by row, each with its pixels row by row,
-    red, green and blue."""
+    """List of images, each as (G * G, P * P * 3) uint8: patches row by row, with pixels row by row, in RGB."""
 
     dtype = np.dtype(np.uint8)
 
@@ -126,34 +125,34 @@ class _ImageList:
 
 
 VectorFile = _Arrays | _ImageList
-"""The N sources of a file, which has `nbytes` of vectors. `read` gives some of them; `DataError` names the file and the
-row, or the list's line, that cannot be used."""
+"""The N sources of a file, `nbytes` in all. `read` returns some of them; its `DataError` names the row of the file, or
+the line of the list, that cannot be used."""
 
 
 def open_vectors(path: Path, source: VectorSource | ImageSource) -> VectorFile:
-    """Open the sources of a file; `DataError` if it cannot be read or has other features than the `source` section."""
+    """Open the sources of a file; `DataError` if it cannot be read or contradicts the `source` section."""
     return _ImageList(path, source) if source.type == "images" else _Arrays(path, source.features)
 
 
 def patches(pixels: NDArray[Any], size: int) -> NDArray[Any]:
-    """An image's square patches of `size` pixels, row by row: (G * P, G * P, 3) -> (G * G, P * P * 3)."""
+    """Cut an image into square patches of `size` pixels, row by row: (G * P, G * P, 3) -> (G * G, P * P * 3)."""
     grid = len(pixels) // size
     tiles = pixels.reshape(grid, size, grid, size, 3).transpose(0, 2, 1, 3, 4)  # (G, G, P, P, 3)
     return tiles.reshape(grid * grid, size * size * 3)
 
 
-def picture_of(patches_of_it: NDArray[Any]) -> NDArray[Any]:
-    """The inverse of `patches`: (G * G, P * P * 3) -> (G * P, G * P, 3)."""
-    grid, size = math.isqrt(len(patches_of_it)), math.isqrt(patches_of_it.shape[1] // 3)
-    tiles = patches_of_it.reshape(grid, grid, size, size, 3).transpose(0, 2, 1, 3, 4)  # (G, P, G, P, 3)
+def image_of(image_patches: NDArray[Any]) -> NDArray[Any]:
+    """Put an image's patches together, the inverse of `patches`: (G * G, P * P * 3) -> (G * P, G * P, 3)."""
+    grid, size = math.isqrt(len(image_patches)), math.isqrt(image_patches.shape[1] // 3)
+    tiles = image_patches.reshape(grid, grid, size, size, 3).transpose(0, 2, 1, 3, 4)  # (G, P, G, P, 3)
     return tiles.reshape(grid * size, grid * size, 3)
 
 
 def read_image(path: Path, size: int, place: str) -> NDArray[np.uint8]:
-    """An image's pixels, turned upright as its EXIF data says, and scaled to a square: (size, size, 3), RGB.
+    """Read an image, turned upright by its EXIF data and scaled to a square: (size, size, 3), RGB.
 
-    `DataError` with the `place` that named it if it is missing, is no image of `IMAGE_FORMATS`, or has more pixels than
-    Pillow's limit: a file of kilobytes can hold an image of gigabytes.
+    Raises `DataError` with the `place` that names the image if it is missing, not of `IMAGE_FORMATS`, or has more
+    pixels than Pillow's limit: a file of kilobytes can hold an image of gigabytes.
     """
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
@@ -168,7 +167,7 @@ def read_image(path: Path, size: int, place: str) -> NDArray[np.uint8]:
     except FileNotFoundError:
         raise DataError(f"{place}: {path}: no such file") from None
     except UnidentifiedImageError:
-        raise DataError(f"{place}: {path}: is not an image ({', '.join(IMAGE_FORMATS)})") from None
+        raise DataError(f"{place}: {path}: is not an image; convert it to one of {', '.join(IMAGE_FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         limit = f"{Image.MAX_IMAGE_PIXELS:,}"
         raise DataError(f"{place}: {path}: has more than {limit} pixels; scale it down") from None
@@ -178,19 +177,19 @@ def read_image(path: Path, size: int, place: str) -> NDArray[np.uint8]:
 
 
 def source_names(path: Path, source: VectorSource | ImageSource) -> list[str]:
-    """What to call each source of a file: an image as its list does, vectors by their index: `test.npy[0]`."""
+    """The names of a file's sources: images as in their list, vectors by their index, `test.npy[0]`."""
     if source.type == "images":
         return list(read_lines(path))
     return [f"{path.name}[{row}]" for row in range(len(open_vectors(path, source)))]
 
 
 def fingerprint(vectors: Vectors) -> str:
-    """A text that two sources have in common only if they are the same."""
+    """A hash of a source's vectors."""
     return hashlib.blake2b(np.ascontiguousarray(vectors).data, digest_size=16).hexdigest()
 
 
 def vector_blocks(path: Path, source: VectorSource | ImageSource, skip: int = 0) -> Iterator[list[Vectors]]:
-    """The sources of a file after the first `skip`, in blocks of about `BLOCK_VALUES` bytes."""
+    """Yield the sources of a file after the first `skip`, in blocks of about `BLOCK_BYTES`."""
     vectors = open_vectors(path, source)
     size = rows_at_once(vectors)
     for begin in range(skip, len(vectors), size):
@@ -199,4 +198,4 @@ def vector_blocks(path: Path, source: VectorSource | ImageSource, skip: int = 0)
 
 def rows_at_once(vectors: VectorFile) -> int:
     """The number of sources to read at once."""
-    return max(1, min(BLOCK_PAIRS, BLOCK_VALUES * len(vectors) // max(1, vectors.nbytes)))
+    return max(1, min(BLOCK_PAIRS, BLOCK_BYTES * len(vectors) // max(1, vectors.nbytes)))

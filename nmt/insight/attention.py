@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.config.languages import is_without_spaces
-from nmt.corpora.vectors import picture_of
+from nmt.corpora.vectors import image_of
 from nmt.decoding.alignment import word_numbers
 from nmt.decoding.hypothesis import EncodedSource
 from nmt.models.interface import Seq2SeqModel
@@ -79,7 +79,7 @@ class Picture(NamedTuple):
     @classmethod
     def of(cls, patches: NDArray[np.uint8]) -> "Picture":
         """The picture that a source's patches are of."""
-        return cls(picture_of(patches), math.isqrt(len(patches)))
+        return cls(image_of(patches), math.isqrt(len(patches)))
 
     def to_uri(self) -> str:
         """The picture as a `data:` address, for an HTML page."""

@@ -225,7 +225,7 @@ BAD: dict[str, tuple[bytes, tuple[str | int, str | int], str, list[str]]] = {
     "nul.csv": (b"a,b\na\0,b\n", (1, 2), ":2: a NUL character", []),
     "names.csv": (b"English,German \na,b\n", ("en", "German"), ":1: ", ["'en'", "'English', 'German'"]),
     "twice.csv": (b"en,en,de\na,b,c\n", ("en", "de"), ":1: several columns are named 'en'", []),
-    "same.csv": (b"en,de\na,b\n", ("en", 1), ": src_column and tgt_column are the same column", ["number 1"]),
+    "same.csv": (b"en,de\na,b\n", ("en", 1), ": src_column and tgt_column are both column 1", []),
     "nothing.csv": (b"", ("en", "de"), ": is empty", ["header"]),
     "short.csv": (b'a,"b\nb"\nc,d,e\nf\n', (3, 1), ":1: has 2 columns", ["src_column is number 3", "commas"]),
     "quote.csv": (b'a,b\n"c\nd,e\n', (1, 2), ":2: ", ["not CSV", "unexpected end of data"]),

@@ -30,7 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt
-from nmt.corpora.lines import LINES_BYTES, LONGEST_LINE, line_blocks, opened, read_lines
+from nmt.corpora.lines import LINES_BYTES, MAX_LINE_BYTES, line_blocks, opened, read_lines
 from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_of, translate_files
 from nmt.decoding.hypothesis import Request
 from nmt.decoding.parallel import ParallelTranslator
@@ -147,9 +147,9 @@ def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
     assert time.process_time() - start < 4
     first, second, last = itertools.chain.from_iterable(blocks)
     assert (first, last) == ("first", "last")
-    assert LONGEST_LINE - 3 <= len(second.encode()) <= LONGEST_LINE
-    assert second == ("漢字か" * LONGEST_LINE)[: len(second)]
-    assert peak < 8 * LONGEST_LINE
+    assert MAX_LINE_BYTES - 3 <= len(second.encode()) <= MAX_LINE_BYTES
+    assert second == ("漢字か" * MAX_LINE_BYTES)[: len(second)]
+    assert peak < 8 * MAX_LINE_BYTES
     (message,) = caplog.messages
     assert_says(message, "text:2: line longer than 4,194,304 bytes")
     if kind != "pipe":
@@ -160,7 +160,7 @@ def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
 def test_a_line_is_cut_where_it_is_longer_than_the_longest(
     tmp_path: Path, more: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("nmt.corpora.lines.LONGEST_LINE", 10_000)
+    monkeypatch.setattr("nmt.corpora.lines.MAX_LINE_BYTES", 10_000)
     line = ("0123456789" * 1001)[: 10_000 + more]
     (tmp_path / "a.txt").write_text(f"{line}\n\n{line}\n{line}", encoding="utf-8")
     with (tmp_path / "a.txt").open("rb") as file:
