@@ -28,7 +28,9 @@ SCHEMA = REPOSITORY / "configs" / "schema.json"
 HEAD = """# Reference
 <!-- Made by scripts/make_reference.py. Do not edit it: edit the docstring or the help text, and run the script. -->
 
-Every key of a configuration and every command. `--set SECTION.KEY=VALUE` replaces a key for one command.
+Every key of a configuration and every command. `--set SECTION.KEY=VALUE` replaces a key for one command. What a key
+means is the docstring below its field: in [nmt/config/inference.py](../nmt/config/inference.py) for what translating
+reads, in [nmt/config/training.py](../nmt/config/training.py) and its neighbours for the rest.
 """
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Record a terminal session that the documentation shows: real commands, run now, drawn as docs/images/NAME.svg.
+"""Record the terminal session of docs/evaluating.md: real commands, run now, drawn as docs/images/scoring.svg.
 
-usage: scripts/record_session.py [NAME] [--text FILE]
+usage: scripts/record_session.py [--text FILE]
 
-NAME is `session`, which README shows, or `scoring`, of docs/evaluating.md. Runs in an empty folder with the Python that
-runs this script, which needs nmt and rich (typer brings it). It takes as long as its trainings. Of a long output, the
-lines in the middle are left out, and their number is shown. --text keeps the whole output.
+Runs in an empty folder with the Python that runs this script, which needs nmt and rich (typer brings it). It takes as
+long as its training. Of a long output, the lines in the middle are left out, and their number is shown. --text keeps
+the whole output.
 """
 
 import argparse
@@ -23,28 +23,20 @@ from rich.text import Text
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COLUMNS = 100
-# Of each picture: commands, and how many lines of their output are shown from the beginning and from the end. A line
-# that begins with a space is run and not shown.
-SESSIONS = {
-    "session": [
-        ("nmt train configs/tiny.yaml", 13, 4),
-        ('nmt translate "hello world"', 9, 9),
-        ("nmt eval", 9, 9),
-        ("nmt train configs/tiny.yaml", 9, 9),
-        ("nmt train configs/tiny.yaml --set training.max_step=900", 9, 9),
-    ],
-    "scoring": [
-        (
-            " nmt train configs/tiny.yaml &> log\n"
-            " head -n 3 configs/../data/tiny/test.en > captions.en\n"
-            " head -n 3 configs/../data/tiny/test.zh > captions.zh\n"
-            "nmt score --src captions.en --tgt captions.zh",
-            9,
-            9,
-        ),
-        ("nmt score --src captions.en --tgt captions.zh --tokens | expand -t 3", 9, 9),
-    ],
-}
+# Commands, and how many lines of their output are shown from the beginning and from the end. A line that begins with a
+# space is run and not shown.
+COMMANDS = [
+    (
+        " nmt train configs/tiny.yaml &> log\n"
+        " head -n 3 configs/../data/tiny/test.en > captions.en\n"
+        " head -n 3 configs/../data/tiny/test.zh > captions.zh\n"
+        "nmt score --src captions.en --tgt captions.zh",
+        9,
+        9,
+    ),
+    ("nmt score --src captions.en --tgt captions.zh --tokens | expand -t 3", 9, 9),
+]
+PICTURE = REPOSITORY / "docs" / "images" / "scoring.svg"
 # Light text on a dark window, which reads the same on a light and on a dark page.
 THEME = TerminalTheme(
     (24, 27, 33),
@@ -73,7 +65,7 @@ def shown(lines: list[str], first: int, last: int) -> list[Text]:
     return [*texts[:first], left_out, *texts[-last:]]
 
 
-def picture(session: list[tuple[str, list[Text]]], name: str) -> str:
+def picture(session: list[tuple[str, list[Text]]]) -> str:
     """The session as SVG, with the reader's own monospaced font."""
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
     for command, lines in session:
@@ -83,7 +75,7 @@ def picture(session: list[tuple[str, list[Text]]], name: str) -> str:
         for text in lines:
             console.print(text)
     console.print()  # the picture's lower edge cuts into the last line
-    svg = console.export_svg(title="nmt", theme=THEME, unique_id=name)
+    svg = console.export_svg(title="nmt", theme=THEME, unique_id=PICTURE.stem)
     # rich gives each character one column, also those that are two wide
     svg = re.sub(
         r'textLength="([\d.]+)"([^>]*)>([^<]*[^\x00-\x7f\xa0][^<]*)<',
@@ -96,7 +88,6 @@ def picture(session: list[tuple[str, list[Text]]], name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Record a terminal session that the documentation shows.")
-    parser.add_argument("name", nargs="?", default="session", choices=list(SESSIONS))
     parser.add_argument("--text", type=Path, metavar="FILE", help="write the whole output here, too")
     arguments = parser.parse_args()
     text: Path | None = arguments.text
@@ -104,7 +95,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "configs").symlink_to(REPOSITORY / "configs")
-        for command, first, last in SESSIONS[arguments.name]:
+        for command, first, last in COMMANDS:
             lines = run(command, folder)
             if any(str(REPOSITORY) in line or name in line for line in lines):
                 sys.exit(f"{command}: the output names a folder of this machine")
@@ -112,9 +103,8 @@ def main() -> None:
                 with text.open("a", encoding="utf-8") as file:
                     file.writelines(f"{line}\n" for line in [f"$ {command}", *lines])
             session.append((command, shown(lines, first, last)))
-    path = REPOSITORY / "docs" / "images" / f"{arguments.name}.svg"
-    path.write_text(picture(session, arguments.name), encoding="utf-8")
-    print(path)
+    PICTURE.write_text(picture(session), encoding="utf-8")
+    print(PICTURE)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pages: each link has a target, and README links to each page."""
+"""The pages: each link has a target, README links to each page, and to the answers of five questions."""
 
 import re
 from collections import Counter
@@ -27,6 +27,12 @@ def links(page: Path) -> list[str]:
     return [target for target in targets if not re.match(r"[a-z]+:", target)]
 
 
+def target(page: Path, link: str) -> Path:
+    """The file that a link on a page leads to."""
+    path = link.partition("#")[0]
+    return (page.parent / path).resolve() if path else page
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors that GitHub gives a page's headings."""
     seen: Counter[str] = Counter()
@@ -43,13 +49,31 @@ def anchors(page: Path) -> set[str]:
 def test_every_link_has_a_target(page: Path) -> None:
     broken = []
     for link in links(page):
-        path, _, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
+        file, anchor = target(page, link), link.partition("#")[2]
+        if not file.exists() or (anchor and anchor not in anchors(file)):
             broken.append(link)
     assert broken == []
 
 
-def test_every_page_is_linked_from_readme() -> None:
-    linked = {(REPOSITORY / link.partition("#")[0]).resolve() for link in links(README)}
-    assert [page for page in PAGES if page != README and page not in linked] == []
+def test_every_page_is_linked_from_readme_and_every_notebook_from_a_page() -> None:
+    notebooks = {page for page in PAGES if page.parent.name == "lab"}
+    linked = {target(README, link) for link in links(README)}
+    assert [page for page in PAGES if page not in linked | notebooks | {README}] == []
+    assert notebooks - {target(page, link) for page in PAGES if page not in notebooks for link in links(page)} == set()
+
+
+@pytest.mark.parametrize(
+    ("page", "file", "answer"),
+    [
+        ("docs/code.md", "training/loss.py", "class Objective"),  # how does a batch become a loss?
+        ("docs/data.md", "cleaning/normalize.py", "def clean"),  # where does an empty line go?
+        ("CONTRIBUTING.md", "training/optimization.py", "def learning_rate"),  # how do I add a schedule?
+        ("docs/translating.md", "decoding/engines.py", "def load_engine"),  # which engine translated?
+        ("docs/reference.md", "config/training.py", "class TrainingConfig"),  # what does a key mean?
+    ],
+)
+def test_a_question_is_two_links_from_its_answer(page: str, file: str, answer: str) -> None:
+    code = REPOSITORY / "nmt" / file
+    assert REPOSITORY / page in {target(README, link) for link in links(README)}
+    assert code in {target(REPOSITORY / page, link) for link in links(REPOSITORY / page)}
+    assert re.search(rf"^{answer}\b", code.read_text(encoding="utf-8"), flags=re.MULTILINE)
