@@ -1,4 +1,4 @@
-"""The attention of one pair of sentences, in every layer and head, with the names of its positions.
+"""Attention weights of one sentence pair, in every layer and head, with the names of its positions.
 
     maps = attention_maps(model, tokenizers, src_ids, tgt_ids)
     maps.cross[5, 0, 3]         # layer 6, head 1: what it attends to when maps.out_tokens[3] is predicted, (S,)
@@ -46,8 +46,8 @@ class AttentionMaps(NamedTuple):
     """The T pieces that the decoder predicts, with `</s>` last: at row t it reads `tgt_tokens[: t + 1]` and predicts
     `out_tokens[t]`."""
     src_words: tuple[int, ...]
-    """The number of each piece's word, from 0. A special token is a word of its own; in a language without spaces, so
-    is every piece, except that the bytes of a character are one word."""
+    """The number of each piece's word, from 0. A special token is its own word. In a language without spaces, every
+    piece is its own word, except that the bytes of a character are one word."""
     tgt_words: tuple[int, ...]
     out_words: tuple[int, ...]
     encoder: NDArray[np.float32]
@@ -69,7 +69,7 @@ class AttentionMaps(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A source picture, as the model reads it."""
+    """A source image, as the model reads it."""
 
     pixels: NDArray[np.uint8]
     """(size, size, 3): RGB"""
@@ -78,11 +78,11 @@ class Picture(NamedTuple):
 
     @classmethod
     def of(cls, patches: NDArray[np.uint8]) -> "Picture":
-        """The picture that a source's patches are of."""
+        """The image of which these are the patches."""
         return cls(image_of(patches), math.isqrt(len(patches)))
 
     def to_uri(self) -> str:
-        """The picture as a `data:` address, for an HTML page."""
+        """Encode the image as a `data:` URI for an HTML page."""
         from PIL import Image  # without Pillow, no image was read
 
         file = io.BytesIO()
@@ -90,7 +90,7 @@ class Picture(NamedTuple):
         return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
     def to_json(self) -> dict[str, Any]:
-        """`rgb` is base64 of the pixels, row by row."""
+        """Convert to JSON; `rgb` is base64 of the pixels, row by row."""
         rgb = base64.b64encode(self.pixels.tobytes()).decode()
         return {"size": len(self.pixels), "grid": self.grid, "rgb": rgb}
 
@@ -104,10 +104,10 @@ def attention_maps(
     src_lang: str = "",
     tgt_lang: str = "",
 ) -> AttentionMaps:
-    """The attention of a model in evaluation mode, on whatever device, to ids without `<s>` and `</s>`, or to patches.
+    """Compute the attention of a model in evaluation mode to ids without `<s>` and `</s>`, or to patches.
 
-    The weights are those of `Seq2SeqModel.attention_weights`: written out in basic operations, for one pair without
-    padding. The languages decide what a word is; without them, white space separates words.
+    The weights are those of `Seq2SeqModel.attention_weights`, computed in basic operations for one pair without
+    padding. The languages decide how words are separated; without them, by white space.
     """
     assert not model.training  # dropout would change the states
     src, tgt = tokenizers.src, tokenizers.tgt
@@ -142,7 +142,7 @@ def model_inputs(
 
 
 def patch_names(count: int) -> tuple[str, ...]:
-    """The names of a picture's patches: row and column, from 1.
+    """The names of an image's patches: row and column, from 1.
 
     >>> patch_names(4)
     ('1,1', '1,2', '2,1', '2,2')
@@ -152,7 +152,7 @@ def patch_names(count: int) -> tuple[str, ...]:
 
 
 def _stacked(weights: Mapping[str, Tensor], kind: Kind, queries: int, keys: int) -> NDArray[np.float32]:
-    """One kind's weights of the only pair, layer by layer: (L, H, queries, keys); no layers if a model has none."""
+    """The weights of one kind, layer by layer: (L, H, queries, keys); without layers if the model has none."""
     layers = {int(match[1]): one[0] for name, one in weights.items() if (match := re.fullmatch(_NAMES[kind], name))}
     if not layers:
         return np.zeros((0, 0, queries, keys), dtype=np.float32)
@@ -161,7 +161,7 @@ def _stacked(weights: Mapping[str, Tensor], kind: Kind, queries: int, keys: int)
 
 
 def _words(tokenizer: Tokenizer, ids: Sequence[int], language: str) -> list[int]:
-    """The number of each id's word."""
+    """The word number of each id."""
     words = tokenizer.words(ids)
     if not is_without_spaces(language):
         return words

@@ -1,4 +1,8 @@
-"""Attention weights as a picture, PNG or SVG: a panel for each head and for their mean, with the tokens on its axes."""
+"""Attention as a picture (PNG or SVG) and as a page (HTML).
+
+A picture has a panel for each head and for their mean, with the tokens on its axes. A page shows how one translation
+was chosen, and the alternatives.
+"""
 
 import io
 import json
@@ -28,7 +32,7 @@ PIXELS_PER_INCH = 120  # of a PNG
 MAX_PIXELS = 80_000_000  # 4 bytes each while it is drawn, and in the program that shows it
 MAX_LABEL = 24  # characters of a token
 
-# What the rows (y) and columns (x) of each kind are.
+# Labels of the rows (y) and columns (x) of each kind.
 AXES = {
     "encoder": ("source", "attends to source"),
     "decoder": ("predicted", "attends to output so far"),
@@ -163,7 +167,7 @@ def _draw_panel(
     masked: bool,
     turned: Sequence[bool],
 ) -> None:
-    """Draw one panel; what is `masked`, right of the diagonal, is hatched."""
+    """Draw one panel; if `masked`, what is right of the diagonal is hatched."""
     weights = np.ma.masked_array(panel.weights, mask=np.triu(np.ones(panel.weights.shape, dtype=bool), 1) & masked)
     axes.set_facecolor("#dddddd")
     axes.patch.set_hatch("////")
@@ -180,7 +184,7 @@ def _draw_panel(
 def _label_sizes(
     figure: "Figure", rows: Sequence[str], columns: Sequence[str], cell: float
 ) -> tuple[float, float, list[bool]]:
-    """Inches for the labels to the left of a panel and below it, and for each of those below whether it is turned."""
+    """Inches for the labels left of a panel and below it, and for each label below, True if it is turned."""
     sizes = {token: _text_size(figure, token, _FONT) for token in {*rows, *columns}}
     is_narrow = all(sizes[token][0] <= 0.9 * cell for token in columns)
     turned = [len(token) > 1 and not is_narrow for token in columns]  # Chinese characters stay upright
@@ -197,7 +201,7 @@ def _text_size(figure: "Figure", text: str, size: int) -> tuple[float, float]:
 
 
 def _check_size(width: float, height: float, shape: tuple[int, ...], layer: int | None, head: int | None) -> None:
-    """`ConfigError` if a picture of these inches would be too large."""
+    """Raise `ConfigError` if a picture of this size in inches is too large."""
     if width * height * PIXELS_PER_INCH**2 <= MAX_PIXELS and max(width, height) * PIXELS_PER_INCH < 2**16:
         return
     choices = [f"--layer 1 to {shape[0]}"] * (layer is None) + [f"--head 1 to {shape[1]}"] * (head is None)
@@ -209,7 +213,7 @@ def _check_size(width: float, height: float, shape: tuple[int, ...], layer: int 
 
 
 def _drawable(text: str) -> str:
-    """The text without what may not be in XML, and so in SVG: control characters and parts of characters."""
+    """Replace what XML, and so SVG, forbids: control characters and parts of characters."""
     return "".join(
         "\ufffd" if unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff" else character
         for character in text
@@ -220,19 +224,16 @@ def _shortened(token: str) -> str:
     return token if len(token) <= MAX_LABEL else f"{token[: MAX_LABEL - 1]}…"
 
 
-# ---- The page of one translation: what the model reads, how it chose, and what if it had chosen otherwise.
-
-
 def write_page(explanation: Explanation, path: Path) -> None:
-    """Write one HTML file that holds all of `explanation` and requests nothing."""
+    """Write `explanation` as one HTML file that requests nothing."""
     write_text(path, page_of(explanation.to_json()))
 
 
 def page_of(data: dict[str, Any]) -> str:
-    """The page of `Explanation.to_json()`: the same JSON, and its arrays apart from it as uint8, one after the other.
+    """Render `Explanation.to_json()`: the JSON without its arrays, and the arrays as uint8, one after the other.
 
-    The weights are rounded to 1/255, which is at most 0.002 off, so that they take a byte each. Both are packed: at 60
-    pieces, what might have been is over 100 kB of JSON that says much the same 120 times.
+    The weights are rounded to 1/255 (an error of at most 0.002) and take a byte each. Both parts are compressed: at 60
+    pieces, the alternatives are over 100 kB of repetitive JSON.
     """
     arrays = {**data["attention"], "gradients": data["gradients"]}
     weights = {name: np.rint(255 * np.asarray(values, np.float64)).astype(np.uint8) for name, values in arrays.items()}

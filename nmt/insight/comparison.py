@@ -1,4 +1,8 @@
-"""Systems side by side: scores and what they are worth, and where the translations differ."""
+"""Comparison of systems: scores with their significance, and differences of the translations.
+
+The first system is the baseline. Differences are in sentences, words and n-grams; n-grams that are too many or too few
+are those of compare-mt (Neubig et al. 2019), ordered by how far two systems differ.
+"""
 
 import dataclasses
 import itertools
@@ -24,12 +28,6 @@ from nmt.evaluation.metrics import configured_metrics, make_metrics
 from nmt.evaluation.significance import DEFAULT_SAMPLES, Test, TestedScore, paired_test
 from nmt.insight.systems import Material, System, TranslatedSet
 
-# ---- Where two translations of the same sentences differ: in sentences, words and n-grams.
-#
-# Of two systems, the first is the baseline. n-grams too many and too few are those of compare-mt (Neubig et al. 2019),
-# ordered by how far the two systems differ.
-
-
 MAX_NGRAM = 4
 Words = Sequence[Sequence[str]]
 """The words of each sentence."""
@@ -38,17 +36,17 @@ Key = TypeVar("Key", str, tuple[str, ...])
 
 @dataclasses.dataclass(frozen=True)
 class Changed:
-    """A word, or words in a row, of which two systems differ in how often they are right, too many or too few."""
+    """A word or n-gram that two systems get right, or produce too often or too rarely, a different number of times."""
 
     text: str
     expected: int
     """Occurrences in the references."""
     counts: tuple[int, int]
-    """How often they are so in the baseline and in the other system, each sentence counted for itself."""
+    """The numbers of times in the baseline and in the other system, counted sentence by sentence."""
 
 
 def changed_sentences(before: Sequence[float], after: Sequence[float], limit: int) -> tuple[list[int], list[int]]:
-    """The sentences whose score rose most, and those whose score fell most: at most `limit` of each, largest first.
+    """Find the sentences whose score rose most, and fell most: at most `limit` of each, largest change first.
 
     >>> changed_sentences([50, 50, 50, 50], [50, 60, 20, 90], limit=2)
     ([3, 1], [2])
@@ -62,7 +60,7 @@ def changed_sentences(before: Sequence[float], after: Sequence[float], limit: in
 def changed_words(
     baseline: Words, other: Words, references: Words, limit: int
 ) -> tuple[tuple[Changed, ...], tuple[Changed, ...]]:
-    """The words that the other system gets right more often than the baseline, and those that it gets right less often.
+    """Find the words that the other system gets right more often than the baseline, and less often.
 
     >>> changed_words([["a", "b"], ["c"]], [["a", "d"], ["d", "a"]], [["a", "c"], ["c", "d"]], limit=5)
     ((Changed(text='d', expected=1, counts=(0, 1)),), (Changed(text='c', expected=2, counts=(1, 0)),))
@@ -82,9 +80,9 @@ def changed_words(
 def changed_ngrams(
     baseline: Words, other: Words, references: Words, limit: int
 ) -> tuple[tuple[Changed, ...], tuple[Changed, ...]]:
-    """The n-grams of 1 to 4 words with the largest differences in how often they are too many, and too few.
+    """Find the n-grams of 1 to 4 words that differ most in how often they are too many, and too few.
 
-    One that only occurs inside a longer one of the list is left out.
+    An n-gram that only occurs inside a longer one of the list is left out.
     """
     expected = [_ngrams(words) for words in references]
     both = [
@@ -121,7 +119,7 @@ def _is_part(ngram: tuple[str, ...], longer: tuple[str, ...]) -> bool:
 
 
 def _largest_changes(baseline: Counter[Key], other: Counter[Key]) -> list[Key]:
-    """The keys with different counts, the largest difference first; of equal ones the longest, then by alphabet."""
+    """The keys with different counts, the largest difference first; ties by length, then by alphabet."""
     keys = [key for key in baseline.keys() | other.keys() if baseline[key] != other[key]]
     return sorted(keys, key=lambda key: (-abs(baseline[key] - other[key]), -len(key), key))
 
@@ -145,12 +143,12 @@ class OutputScores:
     scores: dict[Metric, TestedScore]
     """`p` and `difference` compare with the first output of all."""
     length_ratio: float
-    """Length of the translations over that of the references, in BLEU's words."""
+    """Length of the translations divided by that of the references, in BLEU's words."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """The scores of a system's seeds in one metric, and how far their mean is from the baseline's."""
+    """Scores of a system's seeds in one metric, and the distance of their mean from the baseline's."""
 
     count: int
     mean: float
@@ -166,7 +164,7 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class SystemScores:
-    """A system's outputs, and what their seeds have in common."""
+    """The outputs of a system, and the spread of their seeds."""
 
     name: str
     outputs: tuple[OutputScores, ...]
@@ -175,15 +173,15 @@ class SystemScores:
 
 @dataclasses.dataclass(frozen=True)
 class BucketTable:
-    """A partition of the test set; rows that are empty for all systems are left out at both ends."""
+    """Scores by a partition of the test set; rows at both ends that are empty for all systems are left out."""
 
     by: str
     unit: str
-    """What the buckets count: sentences or words."""
+    """Unit of the buckets' counts: sentences or words."""
     metric: str
-    """What the buckets' scores are."""
+    """Name of the buckets' scores."""
     rows: tuple[tuple[Bucket, ...], ...]
-    """Of each system the bucket of one label."""
+    """For each label, the bucket of each system."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +191,7 @@ class SentenceDifference:
     line: int
     """From 1."""
     src: str | None
-    """What a source of vectors or an image is called; None if the sources are not known."""
+    """The line, or the name of the vectors or the image; None if the sources are unknown."""
     reference: str
     hypotheses: tuple[str, str]
     """The baseline's and the other system's."""
@@ -203,11 +201,11 @@ class SentenceDifference:
 
 @dataclasses.dataclass(frozen=True)
 class Differences:
-    """Where the first output of a system differs from the baseline's, at most `LISTED` of each, largest first."""
+    """Differences between a system's first output and the baseline's, at most `LISTED` of each kind, largest first."""
 
     system: str
     num_changed: int
-    """Number of lines that are not the same."""
+    """Number of lines that differ."""
     better: tuple[SentenceDifference, ...]
     worse: tuple[SentenceDifference, ...]
     words_right_more_often: tuple[Changed, ...]
@@ -228,7 +226,7 @@ class ComparedSet:
     differences: tuple[Differences, ...]
     """One for each system but the baseline."""
     left_out: str
-    """The table that says nothing about this set, and why; empty if there is none."""
+    """The table that is left out because it says nothing about this set, with the reason; or empty."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,7 +259,7 @@ def compare(material: Material, test: Test = "bs", samples: int | None = None) -
 
 
 class _View:
-    """What is needed of a system's first output."""
+    """The first output of a system, with its words and sentence scores."""
 
     def __init__(self, system: System, references: list[list[str]], bleu: BLEU, chrf: SacreMetric) -> None:
         self.name = system.outputs[0].name
@@ -277,7 +275,7 @@ def _words(bleu: BLEU, lines: Sequence[str]) -> list[list[str]]:
 
 
 def _frequencies(material: Material, bleu: BLEU, texts: Sequence[Words]) -> dict[str, int] | None:
-    """How often the words of the texts occur in the training text; None without one."""
+    """Count the words of the texts in the training text; None without one."""
     if not material.train:
         return None
     wanted = frozenset(word for words in texts for sentence in words for word in sentence)
@@ -305,7 +303,7 @@ def _scores(
 
 
 def gap_exceeds_spread(before: Sequence[float], after: Sequence[float]) -> bool:
-    """Whether the means of two systems are farther apart than the lowest and the highest score of either."""
+    """True if the means of two systems are farther apart than the lowest and the highest score of either."""
     gap = abs(statistics.fmean(after) - statistics.fmean(before))
     return gap > max(max(scores) - min(scores) for scores in (before, after))
 
@@ -323,7 +321,7 @@ def _spread(baseline: Sequence[OutputScores], system: Sequence[OutputScores], me
 def _buckets(
     test_set: TranslatedSet, systems: Sequence[_View], references: Words, frequencies: dict[str, int] | None
 ) -> tuple[BucketTable, ...]:
-    """The sentences by length of the source, by length of the translation, and by score; the words by frequency."""
+    """Sentences by source length, by length of the translation, and by score; words by frequency."""
 
     def by_sentence(
         by: str, values: Sequence[Sequence[float]], edges: Sequence[int], whole: bool = True

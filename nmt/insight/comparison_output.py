@@ -1,4 +1,4 @@
-"""A comparison as text, for a terminal of 100 columns."""
+"""A comparison as text, for a terminal of 100 columns, and as an HTML page."""
 
 import difflib
 import re
@@ -26,12 +26,12 @@ from nmt.system.console import aligned
 from nmt.system.files import write_text
 
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
-_SHOWN = 3  # sentences of each list; all are in the JSON and on the page
+_SHOWN = 3  # sentences of each list; the JSON and the page have all
 _WIDTH = 100
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """The comparison's tables, and a few of the sentences."""
+    """Format the tables of a comparison, and a few of the sentences."""
     parts = []
     for test_set in comparison.test_sets:
         baseline = test_set.systems[0].outputs[0].name
@@ -53,7 +53,7 @@ SEEDS_NOTE = (
 
 
 def notes(comparison: Comparison, baseline: str) -> list[str]:
-    """What the intervals and p say, and what they do not."""
+    """The meaning of the intervals and of p, and their limits."""
     resampled = CONFIDENCE_SAMPLES if comparison.test == "ar" else comparison.samples
     return [
         f"±: 95% interval from {resampled:,} resampled test sets. p: the probability of such a difference from "
@@ -64,7 +64,7 @@ def notes(comparison: Comparison, baseline: str) -> list[str]:
 
 
 def p_text(tested: TestedScore, is_baseline: bool) -> str:
-    """`p 0.012`; nothing for the baseline, `same` where there is no difference to test."""
+    """Format p: `p 0.012`; nothing for the baseline, `same` without a difference to test."""
     if is_baseline:
         return ""
     return "same" if tested.p is None else f"p {tested.p:.{3 if tested.p >= 0.0005 else 4}f}"
@@ -147,19 +147,16 @@ def _wrapped(paragraphs: Sequence[str]) -> list[str]:
     return [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, _WIDTH - 2)]
 
 
-# ---- A comparison as one page that opens anywhere.
-
-
 class Span(NamedTuple):
     """A part of a translation."""
 
     text: str
     is_changed: bool
-    """Whether the other translation does not have it there."""
+    """True if the other translation does not have it there."""
 
 
 def write_page(comparison: Comparison, path: Path) -> None:
-    """Write the comparison as HTML, with no request to anywhere."""
+    """Write the comparison as one HTML file that requests nothing."""
     names = [system.name for system in comparison.test_sets[0].systems]
     page = render(
         "comparison.html",
@@ -175,7 +172,7 @@ def write_page(comparison: Comparison, path: Path) -> None:
 
 
 def marked(texts: tuple[str, str], by_character: bool) -> tuple[list[Span], list[Span]]:
-    """Both texts in parts, with the words, or characters, marked in which they differ; the parts of each make its text.
+    """Split both texts into spans, and mark the words, or characters, in which they differ.
 
     >>> marked(("a dog runs", "a cat runs"), by_character=False)[1]
     [Span(text='a ', is_changed=False), Span(text='cat', is_changed=True), Span(text=' runs', is_changed=False)]
@@ -191,7 +188,7 @@ def marked(texts: tuple[str, str], by_character: bool) -> tuple[list[Span], list
 
 
 def _scale(ranges: Iterable[Interval | Spread]) -> Callable[[float], float]:
-    """Where a score lies on a scale that holds the ranges: 4 to 96, in percent."""
+    """A function from a score to its place on a scale that holds the ranges: 4 to 96, in percent."""
     ends = [end for one in ranges for end in (one.low, one.high)]
     low, high = min(ends), max(ends)
     return lambda value: round(4 + 92 * (value - low) / (high - low), 2) if high > low else 50.0

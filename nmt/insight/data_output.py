@@ -1,4 +1,4 @@
-"""The profile of a corpus, as text for a terminal and as a page."""
+"""Profile of a corpus as text for a terminal, and as an HTML page."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ MAX_WIDTH = 100
 
 
 def data_text(profile: Profile, width: int = MAX_WIDTH) -> str:
-    """The tables and histograms, at most `width` columns wide where no name is longer."""
+    """Format the tables and histograms, at most `width` columns wide unless a name is longer."""
     width = min(width, MAX_WIDTH)
     parts = [
         _corpora(profile),
@@ -26,7 +26,7 @@ def data_text(profile: Profile, width: int = MAX_WIDTH) -> str:
 
 
 def write_page(profile: Profile, path: Path) -> None:
-    """Write the profile as one HTML file, with no request to anywhere."""
+    """Write the profile as one HTML file that requests nothing."""
     from nmt.insight.pages import render  # loads a template engine
 
     names = [one.name for one in profile.corpora]
@@ -45,7 +45,7 @@ def write_page(profile: Profile, path: Path) -> None:
 
 
 def percent(count: int, total: int) -> str:
-    """A share in percent, such as `0.3%`; `<0.1%` for a small one, '' for none."""
+    """Format a share in percent: `0.3%`, `<0.1%`, or '' for 0."""
     if not count:
         return ""
     share = 100 * count / max(1, total)
@@ -53,7 +53,7 @@ def percent(count: int, total: int) -> str:
 
 
 def bin_label(one: Bin) -> str:
-    """The limits of a bin: `1-5`, `over 40`; of ratios `1.25-1.5`, `below 0.2`."""
+    """Format the limits of a bin: `1-5`, `over 40`; for ratios `1.25-1.5`, `below 0.2`."""
     if one.high is None:
         return f"over {one.low - 1:g}" if isinstance(one.low, int) else f"from {one.low:.2g}"
     if isinstance(one.low, int):
@@ -68,7 +68,7 @@ def trimmed(bins: Sequence[Bin]) -> Sequence[Bin]:
 
 
 def lengths_line(lengths: Lengths) -> str:
-    """The figures of a histogram in a line."""
+    """Format the figures of a histogram on one line."""
     return f"mean {lengths.mean:.1f}, median {lengths.median:,}, longest {lengths.longest:,}"
 
 
@@ -111,7 +111,7 @@ def _histograms(profile: Profile, width: int) -> Iterator[str]:
 
 
 def _side_by_side(columns: Sequence[Sequence[Bin]], width: int) -> str:
-    """Histograms that have the same bins, beside each other."""
+    """Format histograms with the same bins beside each other."""
     rows = [["", bin_label(one)] for one in columns[0]]
     for bins in columns:
         largest, digits = max(one.count for one in bins), max(len(f"{one.count:,}") for one in bins)

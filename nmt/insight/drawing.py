@@ -1,7 +1,8 @@
-"""Curves and bars as pictures: SVG that follows a page's colours, and PNG for everything else.
+"""Curves and bars as pictures: SVG in the colours of its page, and PNG for everything else.
 
-Drawn with matplotlib's figures alone: no pyplot, whose state all of a program shares, and no settings that outlive a
-drawing.
+Drawn with matplotlib's figures alone, without pyplot, whose state is global, and without settings that outlive a
+drawing. From version 3.11 on, matplotlib shapes text: Arabic letters join and run from right to left, Devanagari has
+its conjuncts. It takes each glyph from the first font of a list that has it; `find_fonts` makes that list.
 """
 
 import contextlib
@@ -18,23 +19,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# ---- Drawing with matplotlib in fonts that have the glyphs of the text.
-#
-# From version 3.11 on, matplotlib shapes text: Arabic letters join and run from right to left, Devanagari has its
-# conjuncts. It takes each glyph from the first font of a list that has it; that list is made here.
-
-
 FIRST_FAMILY = "DejaVu Sans"  # comes with matplotlib
 MAX_NAMED = 20
 _NOT_DRAWN = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # categories of Unicode: controls, joiners, spaces
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 _NO_LETTERS = ("Last Resort", "STIXNonUnicode", "STIXSize", "cmex", "cmmi", "cmsy")
-"""How the names of fonts begin that have a box for each character, or parts of formulas in the places of others."""
+"""Prefixes of the names of fonts with a box for each character, or with parts of formulas in place of letters."""
 
 
 @contextlib.contextmanager
 def drawing(texts: Iterable[str]) -> Iterator[None]:
-    """In the block, matplotlib draws in its default style and with fonts that have the glyphs of `texts`.
+    """Let matplotlib draw in its default style, with fonts that have the glyphs of `texts`, inside the block.
 
     A warning names the characters that no installed font has.
     """
@@ -74,8 +69,10 @@ def find_fonts(texts: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _cover(characters: set[str]) -> tuple[list[str], set[str]]:
-    """Choose font families, and return the characters that none has. Each has most of what those before it lack, so
-    that the letters of a script are of one font: letters of two would not join."""
+    """Choose font families, and return the characters that none has.
+
+    Each family has most of what those before it lack, so that all letters of a script are of one font and can join.
+    """
     from matplotlib.font_manager import fontManager, weight_dict
     from matplotlib.ft2font import FT2Font
 
@@ -83,7 +80,7 @@ def _cover(characters: set[str]) -> tuple[list[str], set[str]]:
         return abs(int(weight_dict.get(entry.weight, entry.weight)) - 400)
 
     by_weight = sorted(fontManager.ttflist, key=boldness, reverse=True)
-    # Of a family, the font nearest to 400.
+    # The font of each family whose weight is nearest to 400 comes last, and stays.
     fonts = {
         entry.name: entry for entry in by_weight if entry.style == "normal" and not entry.name.startswith(_NO_LETTERS)
     }
@@ -99,7 +96,7 @@ def _cover(characters: set[str]) -> tuple[list[str], set[str]]:
     return families, missing
 
 
-# Colours of a PNG, and the CSS variables that they become in a page's SVG. Each is used for nothing else.
+# Colours of a PNG, and the CSS variables that replace them in a page's SVG. Each has one purpose only.
 _TEXT, _MUTED, _LINE = "#1c2024", "#5c6570", "#d9dde2"
 _ACCENT, _SECOND, _MARK = "#0b57a4", "#b35c00", "#1b7f4b"
 _VARIABLES = {
@@ -124,20 +121,17 @@ class Chart(NamedTuple):
     """The stem of its file."""
     title: str
     description: str
-    """What a person sees who cannot see it."""
+    """Alternative text."""
     svg: str
-    """Of a page: it is drawn in the page's colours."""
+    """The picture in the colours of the page that holds it."""
     png: bytes
-    """On white."""
+    """The picture on white."""
 
 
 def curves(
     name: str, title: str, y_label: str, lines: Sequence[Curve], marked_step: int | None = None, marked_as: str = ""
 ) -> Chart:
-    """Lines over the updates of a training; a vertical line marks a step.
-
-    A line of few points shows each of them.
-    """
+    """Draw lines over the updates of a training; a vertical line marks a step. Short lines show their points."""
     with _drawing(y_label) as axes:
         for line, colour in zip(lines, (_ACCENT, _SECOND), strict=False):
             x, y = [point[0] for point in line.points], [point[1] for point in line.points]
@@ -155,7 +149,7 @@ def curves(
 
 
 def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float, str]]) -> Chart:
-    """A bar for each (label, height, text above it)."""
+    """Draw a bar for each (label, height, text above it)."""
     with _drawing(y_label) as axes:
         drawn = axes.bar(
             [label for label, _, _ in values], [height for _, height, _ in values], color=_ACCENT, width=0.7
@@ -169,7 +163,7 @@ def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float,
 
 @contextlib.contextmanager
 def _drawing(y_label: str) -> Iterator["Axes"]:
-    """The axes of an empty figure; its few words need no other fonts than matplotlib's."""
+    """The axes of an empty figure, whose few words need only matplotlib's own font."""
     with drawing(()):
         from matplotlib.figure import Figure
 
@@ -195,7 +189,7 @@ def _chart(axes: "Axes", name: str, title: str, description: str) -> Chart:
 
 
 def _for_page(svg: str, name: str) -> str:
-    """The `<svg>` element alone, in the page's colours, as wide as its place, with ids that no other picture has."""
+    """Extract the `<svg>` element, with the page's colours, the width of its place, and ids unique in a page."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' (?:width|height)="[^"]*pt"| version="[^"]*"| xmlns(?::xlink)?="[^"]*"', "", svg)

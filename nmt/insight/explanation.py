@@ -1,4 +1,4 @@
-"""How a model came to a translation: attention, gradients, likeliest pieces, the search, and what else was possible.
+"""Explanation of a translation: attention, gradients, likeliest pieces, the search tree, alternatives.
 
 Shapes: S source positions with `</s>`, T target positions with `<s>` or `</s>`, D width, V vocabulary.
 """
@@ -34,12 +34,12 @@ from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers, load_tokenizers
 
 NUM_CANDIDATES = 10
 NUM_WHAT_IFS = 2
-GRADIENT_POSITIONS = 4096  # source and target positions of a batch of gradients: limits its memory
+GRADIENT_POSITIONS = 4096  # source and target positions of a batch of gradients; bounds its memory
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A piece that could come next, with its log-probability without constraints."""
+    """A possible next piece, with its log-probability without constraints."""
 
     token: str
     id: int
@@ -48,17 +48,17 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Step(Candidate):
-    """The model's own prediction of one piece, from the source and the pieces before it, without constraints."""
+    """Prediction of one piece from the source and the pieces before it, without constraints."""
 
     entropy: float
-    """Of the distribution of the next piece, in nats: 0 if it is certain, log V if it knows nothing."""
+    """Entropy of the distribution of the next piece, in nats: 0 for certainty, log V for a uniform distribution."""
     candidates: tuple[Candidate, ...]
     """The ten likeliest pieces, best first."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WhatIf(Candidate):
-    """The translation that follows if another piece is chosen at one position."""
+    """The translation that results if another piece is chosen at one position."""
 
     position: int
     """The row t of `AttentionMaps.out_tokens` that is replaced; the pieces before it are kept."""
@@ -66,7 +66,7 @@ class WhatIf(Candidate):
     tokens: tuple[str, ...]
     """The whole translation, without `</s>`."""
     score: float
-    """As a search scores: the log-probability of all its tokens, kept ones included, over length^alpha."""
+    """As in a search: the log-probability of all its tokens, kept ones included, over length^alpha."""
 
 
 class Explanation(NamedTuple):
@@ -76,25 +76,25 @@ class Explanation(NamedTuple):
     src: str
     tgt: str
     is_own: bool
-    """Whether `tgt` is the model's own translation; else it was given."""
+    """True if `tgt` is the model's own translation, False if it was given."""
     src_lang: str
     tgt_lang: str
     maps: AttentionMaps
     gradients: NDArray[np.float32]
     """(T, S): `gradient_times_input` of each row's prediction."""
     steps: tuple[Step, ...]
-    """One for each of the T rows."""
+    """One per row, T in all."""
     search: SearchTree
     """The model's own search, also if `tgt` was given."""
     what_if: tuple[WhatIf, ...]
-    """For each position, the two likeliest other pieces that a search may choose there; none where `tgt` is longer than
-    any translation that it could find."""
+    """For each position, the two likeliest other pieces that a search may choose there; none beyond the length limit of
+    a search."""
 
     picture: Picture | None = None
-    """The source, if it is a picture; `src` is then the name of its file."""
+    """The source if it is an image; `src` is then its file name."""
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON; docs/looking-inside.md describes the fields. Weights have five significant digits."""
+        """Convert to JSON (fields: docs/looking-inside.md); weights have five significant digits."""
         content, maps = self._asdict(), self.maps._asdict()
         del content["maps"]
         if (picture := content.pop("picture")) is not None:
@@ -112,7 +112,7 @@ class Explanation(NamedTuple):
 
 
 def _rounded(values: NDArray[np.float32]) -> Any:
-    """Nested lists of numbers between 0 and 1 with five significant digits: JSON of a third of the size."""
+    """Nested lists of numbers between 0 and 1 with five significant digits: a third of the JSON."""
     wide = values.astype(np.float64)
     digits = np.clip(4 - np.floor(np.log10(np.maximum(wide, 1e-16))), 5, 20)
     scale = 10.0**digits
@@ -120,10 +120,10 @@ def _rounded(values: NDArray[np.float32]) -> Any:
 
 
 def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "auto") -> Explanation:
-    """Explain the model's own translation of a text, or of an image, whose path the text is; or explain `tgt`.
+    """Explain the model's own translation of a text or image (`text` is then its path), or the translation `tgt`.
 
-    The search is that of `nmt translate` with PyTorch, with the settings of the run. The rest is
-    computed in fp32. Raises `RunError` for an export, and `ConfigError` if a text is empty or too long.
+    The search is that of `nmt translate` with PyTorch and the settings of the run; the rest is computed in fp32.
+    Raises `RunError` for an export, and `ConfigError` if a text is empty or too long.
     """
     case = _Case(run, text, tgt, device)
     tokenizers, decoding = case.tokenizers, case.decoding
@@ -148,7 +148,7 @@ def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "au
 
 
 def explain_attention(run: RunFolder, text: str, tgt: str | None = None, device: str = "auto") -> AttentionMaps:
-    """`explain(...).maps` alone, which takes less time; with `tgt`, nothing is searched for."""
+    """Compute `explain(...).maps` alone, which takes less time; with `tgt`, without a search."""
     case = _Case(run, text, tgt, device)
     tgt_ids: Sequence[int] | None = case.given
     if tgt_ids is None:
@@ -157,7 +157,7 @@ def explain_attention(run: RunFolder, text: str, tgt: str | None = None, device:
 
 
 class _Case:
-    """What is to be explained, and by which model."""
+    """One explanation: the model and the sentence pair."""
 
     def __init__(self, run: RunFolder, text: str, tgt: str | None, device: str) -> None:
         if run.is_export():
@@ -186,7 +186,7 @@ class _Case:
 
     @functools.cached_property
     def engine(self) -> TorchEngine:
-        """What `nmt translate` searches with; its model may be in half precision, and without gradients."""
+        """The engine of `nmt translate`; its model may be in half precision, and has no gradients."""
         return load_torch_engine([self.run], self.tokenizers, self.device, self.decoding.precision)
 
     def model(self) -> TrainableModel[Any, Any]:
@@ -225,11 +225,11 @@ def next_log_probs(
 def gradient_times_input(
     model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
 ) -> NDArray[np.float32]:
-    """How much each source position matters for each prediction, to first order: (T, S), rows sum to 1.
+    """Contribution of each source position to each prediction, to first order: (T, S), rows sum to 1.
 
     Entry (t, s) is the absolute value of the dot product of two vectors: the embedding of source position s, and the
     gradient of `log p(out_t | out_<t, source)` with respect to it (gradient times input, Shrikumar et al. 2016,
-    arXiv:1605.01713). That is how much the log-probability would change if the embedding shrank to zero and the model
+    arXiv:1605.01713). It is the change of the log-probability if the embedding shrank to zero and the model
     were linear. A row is divided by its sum.
     """
     source, tgt_in = model_inputs(model, tokenizers, src_ids, tgt_ids)
@@ -242,7 +242,7 @@ def gradient_times_input(
         # A copy of the pair for each row, so that one backward pass gives the gradients of all rows.
         copies = vectors.expand(len(rows), -1, -1).clone().requires_grad_()  # (rows, S, D)
         mask = source.mask.expand(len(rows), -1)
-        seen = tgt_in[:, : start + len(rows)].expand(len(rows), -1)  # no row depends on what follows it
+        seen = tgt_in[:, : start + len(rows)].expand(len(rows), -1)  # a row depends on no later position
         states = model.states(Source(copies, mask), seen)[rows - start, rows]  # (rows, D)
         log_probs = model.output(states).log_softmax(dim=-1).gather(1, out[rows, None])  # (rows, 1)
         (gradients,) = torch.autograd.grad(log_probs.sum(), copies)
@@ -255,7 +255,7 @@ def gradient_times_input(
 def _steps(log_probs: Tensor, tokenizers: Tokenizers, tgt_ids: Sequence[int]) -> Iterator[Step]:
     """The step of each row, from (T, V) log-probabilities."""
     tokenizer = tokenizers.tgt
-    entropies = -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(dim=1)  # (T,), where 0 log 0 is 0
+    entropies = -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(dim=1)  # (T,); 0 log 0 is 0
     best, best_ids = log_probs.topk(min(NUM_CANDIDATES, log_probs.shape[1]), dim=1)
     out = [*tgt_ids, tokenizer.special.eos]
     for row, (token, piece) in enumerate(zip(out, tokenizer.pieces(out), strict=True)):
@@ -272,9 +272,9 @@ def _what_ifs(
     src_ids: EncodedSource,
     tgt_ids: Sequence[int],
 ) -> Iterator[WhatIf]:
-    """Each position's likeliest other pieces, and the translations that follow them; `log_probs` are (T, V).
+    """Yield the likeliest other pieces of each position with their translations; `log_probs` are (T, V).
 
-    All are searched for in one batch, or in as few as `decoding.batch_tokens` allows.
+    They are searched in as few batches as `decoding.batch_tokens` allows.
     """
     tokenizer, alpha = tokenizers.tgt, decoding.length_penalty
     others = list(_others(tokenizer, decoding, log_probs, len(src_ids), tgt_ids))
@@ -324,4 +324,4 @@ def _others(
         for other, log_prob in zip(ids.tolist(), best.tolist(), strict=True):
             if log_prob > -math.inf:
                 yield position, other, so_far + log_prob
-        so_far += own if own > -math.inf else float(free[token])  # a given translation may hold what a search may not
+        so_far += own if own > -math.inf else float(free[token])  # a given translation may hold forbidden pieces

@@ -14,7 +14,7 @@ _STATIC = files("nmt.insight") / "static"
 
 
 def render(template: str, title: str, **values: object) -> str:
-    """The page that a template of nmt/insight/static/ makes of these values; all text in them is escaped.
+    """Render a template of nmt/insight/static/ with these values; all text in them is escaped.
 
     A template extends base.html, which has the blocks `style`, `content` and `script`.
     """
@@ -22,7 +22,7 @@ def render(template: str, title: str, **values: object) -> str:
 
 
 def packed(data: bytes) -> str:
-    """Gzipped and base64, for a page's `unpack` (common.js) to read: binary data takes a fraction of JSON's size."""
+    """Gzip and base64 for a page's `unpack` (common.js): binary data takes a fraction of JSON's size."""
     return base64.b64encode(gzip.compress(data, mtime=0)).decode()
 
 

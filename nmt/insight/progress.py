@@ -1,4 +1,4 @@
-"""Where runs stand: read from their folders, without torch, while they are trained or later."""
+"""Status of runs: read from their folders, without torch, while they are trained or later."""
 
 import dataclasses
 import math
@@ -43,28 +43,28 @@ MEANING: Mapping[State, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class RunStatus:
-    """Where a run stands; None is what is not known or does not exist."""
+    """Status of a run; None for what is unknown or does not exist."""
 
     name: str
     path: str
     state: State
     reason: str = ""
-    """Why it is finished, diverged or broken."""
+    """The reason why it is finished, diverged or broken."""
     trainer: str = ""
-    """The process that trains, or that was killed while it did."""
+    """The process that trains, or that was killed while training."""
     is_latest: bool = False
     step: int = 0
     total_steps: int | None = None
     epoch: int | None = None
     seconds: float | None = None
-    """Of training."""
+    """Training time."""
     seconds_left: float | None = None
-    """Not counting validations and early stopping; of a run that is being trained."""
+    """Estimate for a run that is being trained, without validations and early stopping."""
     interval: TrainInterval | None = None
-    """The last one."""
+    """The last logged interval."""
     best_metric: ValidationMetric | None = None
     best_validation: Validation | None = None
-    """Its weights are the run's model."""
+    """The validation whose weights are the run's model."""
     last_validation: Validation | None = None
     num_validations: int = 0
     validations_since_best: int = 0
@@ -73,19 +73,19 @@ class RunStatus:
     """Step of the last checkpoint."""
     has_model: bool = False
     parameters: int | None = None
-    """Number of parameters of the model; a shared one counts once."""
+    """Number of parameters of the model; shared ones count once."""
     test_scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     """By test set and metric: the run's own evaluations (`stored_evaluations`)."""
     other_scores: Sequence[tuple[str, Mapping[str, float], str]] = ()
-    """Of its other evaluations: test set, scores by metric, and what makes them others."""
+    """Other evaluations: test set, scores by metric, and how they deviate from the configuration."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Of an average, on the validation set."""
+    """Validation scores of an average of checkpoints."""
     changed: float | None = None
-    """When the training last wrote, or else the model was written: seconds since 1970."""
+    """Time of the last record of the training, or else of the model: seconds since 1970."""
 
     @property
     def is_being_trained(self) -> bool:
-        """Whether a process trains it now."""
+        """True if a process trains the run now."""
         return self.state in ("preparing", "training")
 
     @property
@@ -97,7 +97,7 @@ class RunStatus:
 
 
 def read_status(run: RunFolder, with_text: bool = True) -> RunStatus:
-    """Where a run stands; without the text of its test sets as in `stored_evaluations`.
+    """Read the status of a run; `with_text` as in `stored_evaluations`.
 
     Raises `RunError` if the folder or its configuration cannot be read.
     """
@@ -157,7 +157,7 @@ def _of_training(
     if is_alive:
         state: State = "training" if history.step else "preparing"
         left = interval.seconds_left if interval else None
-        if left is not None and basic.changed is not None:  # less than at the last record, by its age
+        if left is not None and basic.changed is not None:  # since the last record, time has passed
             left = max(0.0, left - max(0.0, time.time() - basic.changed))
         return dataclasses.replace(status, state=state, seconds_left=left)
     if problem := _divergence(run, interval):
@@ -171,13 +171,13 @@ def _of_training(
 
 
 def all_statuses() -> list[RunStatus]:
-    """The state of every folder under runs/ that is a run or was meant to be one, by name; those unreadable too."""
+    """The status of every folder under runs/ that is a run or was meant to be one, by name; unreadable ones, too."""
     folders = (path for path in RUNS.glob("*") if path.is_dir() and not path.name.startswith("."))
     return [_status_or_problem(path) for path in sorted(folders) if path.name != "cache"]
 
 
-def sorted_by(found: Iterable[RunStatus], key: str) -> list[RunStatus]:
-    """The runs by name and state from A to Z, by figures and times with the largest first; those without one last."""
+def sorted_by(statuses: Iterable[RunStatus], key: str) -> list[RunStatus]:
+    """Sort names and states from A to Z, figures and times from the largest; runs without a value come last."""
 
     def place(status: RunStatus) -> tuple[str, float, str]:
         tests = [score for scores in status.test_scores.values() if (score := main_score(scores)) is not None]
@@ -191,11 +191,11 @@ def sorted_by(found: Iterable[RunStatus], key: str) -> list[RunStatus]:
         value = values.get(key)
         return status.state if key == "state" else "", math.inf if value is None else -value, status.name
 
-    return sorted(found, key=place)
+    return sorted(statuses, key=place)
 
 
 def main_score(scores: Mapping[str, float]) -> float | None:
-    """The score to compare runs by: BLEU if there is one, else the first of the others."""
+    """The score by which runs are compared: BLEU if there is one, else the first of the others."""
     return next((scores[name] for name in VALIDATION_METRICS[1:] if name in scores), None)
 
 
@@ -210,22 +210,22 @@ def _status_or_problem(path: Path) -> RunStatus:
 
 
 class _Diagnosis(Recorded):
-    """What diagnosis.json says of why and where a training diverged."""
+    """The content of diagnosis.json: the reason and the step of a divergence."""
 
     reason: str
     step: int
 
 
 def _divergence(run: RunFolder, interval: TrainInterval | None) -> str:
-    """Why the training diverged where its records end, or ''; a diagnosis of an earlier point is not of now."""
+    """The reason why the training diverged where its records end, or ''; an earlier diagnosis is out of date."""
     if not run.diagnosis_file.is_file():
         return ""
-    found = _Diagnosis.read(run.diagnosis_file)
-    return found.reason if interval is None or found.step >= interval.step else ""
+    diagnosis = _Diagnosis.read(run.diagnosis_file)
+    return diagnosis.reason if interval is None or diagnosis.step >= interval.step else ""
 
 
 def _num_parameters(file: Path) -> int | None:
-    """The number of parameters, from a model's header; None if there is no model, or none that can be read."""
+    """Count the parameters in a weights file's header; None without a readable file."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -1,4 +1,4 @@
-"""Runs in a terminal: the state of one, once or until its training ends, and a table of all."""
+"""Runs in a terminal: the status of one, once or until its training ends, and a table of all."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,18 +12,18 @@ from nmt.system.console import aligned
 
 REDRAW_SECONDS = 2.0
 MAX_FAILURES = 5
-"""A folder may be unreadable for so many redraws, while it is replaced."""
+"""Redraws for which a folder may be unreadable, while it is replaced."""
 CURVE_WIDTH = 60
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 def show(run: RunFolder, terminal: TextIO) -> None:
-    """Print where a run stands."""
+    """Print the status of a run."""
     _print(run, read_status(run), terminal)
 
 
 def watch(run: RunFolder, terminal: TextIO) -> None:
-    """Show where a run stands, every two seconds, until its training ends; `ConfigError` if `terminal` is not one."""
+    """Show the status of a run every two seconds until its training ends; `ConfigError` if `terminal` is none."""
     if not terminal.isatty():
         raise ConfigError("--watch redraws a terminal, and the output is not one; leave --watch out")
     failures = 0
@@ -51,7 +51,7 @@ def _print(run: RunFolder, status: RunStatus, terminal: TextIO) -> None:
 
 
 def curve(values: Sequence[float], width: int) -> str:
-    """The values as bars, at most `width` of them at even distances, between the lowest and the highest that is shown.
+    """Draw values as bars, at most `width` of them at even distances, scaled from the lowest to the highest shown.
 
     >>> curve([9, 5, 3, 2], 60), curve(range(100), 4)
     ('█▄▂▁', '▁▃▆█')
@@ -63,7 +63,7 @@ def curve(values: Sequence[float], width: int) -> str:
 
 
 def describe(status: RunStatus) -> list[str]:
-    """The figures of a run, a line each."""
+    """The figures of a run, one per line."""
     head = MEANING[status.state]
     if status.state == "interrupted":
         if status.trainer:

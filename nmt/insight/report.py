@@ -1,4 +1,4 @@
-"""What a run was worth: everything that its report and its model card show."""
+"""Report of a run: everything that its page and its model card show."""
 
 import contextlib
 import json
@@ -26,18 +26,18 @@ from nmt.training.fine_tuning import Forgetting, read_forgetting
 from nmt.training.record import TrainingRecord, read_record, recorded_corpus
 
 MAX_RESAMPLED_LINES = 5000
-"""More would take long: TER is computed again for each line."""
+"""Limit for confidence intervals, since TER is recomputed for each line."""
 
 
 class ScoredSet(NamedTuple):
-    """A test set's evaluation that is stored in the run folder."""
+    """Evaluation of a test set, stored in the run folder."""
 
     stored: Stored
     scores: dict[Metric, ReportedScore]
 
 
 class Report(NamedTuple):
-    """A run, in figures and examples."""
+    """Figures and examples of a run."""
 
     name: str
     config: Config
@@ -45,20 +45,20 @@ class Report(NamedTuple):
     record: TrainingRecord | None
     """What the training recorded about itself; None for an imported or averaged run."""
     chosen: Validation | None
-    """The validation that chose the model; the last, if none does."""
+    """The validation that chose the model, or else the last."""
     parameters: dict[str, int]
-    """Of each part of the model; shared ones are counted once."""
+    """Number for each part of the model; shared parameters count once."""
     model: ModelFile
     validation: ValidationResult | None
     tests: tuple[ScoredSet, ...]
     forgotten: tuple[Forgetting, ...]
-    """What a run with `training.init_from` gained, and forgot of the run that it started from."""
+    """Scores before and after a fine-tuning (`training.init_from`)."""
     settings: tuple[tuple[str, str, str], ...]
-    """Those that differ from their defaults, as `changed_settings` finds them."""
+    """The settings that differ from their defaults (`changed_settings`)."""
     averaged: str
-    """What the model is the mean of, in words: of `nmt average`, or of `nmt adapt` without general text; or empty."""
+    """The weights whose mean the model is, in words (`nmt average`, `nmt adapt` without general text), or empty."""
     notes: tuple[str, ...]
-    """What is missing or doubtful, and why."""
+    """Missing or doubtful parts of the report, with the reason."""
 
 
 def gather(run: RunFolder, device: str = "auto", with_data: bool = False) -> Report:
@@ -108,9 +108,9 @@ def gather(run: RunFolder, device: str = "auto", with_data: bool = False) -> Rep
 
 
 def changed_settings(section: Section, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Key, value and default of a section's settings that differ from it, and of those of the sections in it.
+    """Yield key, value and default of each setting that differs from its default, inner sections included.
 
-    The default is '' where there is none. Corpora are left out.
+    The default is '' where there is none. Corpora are skipped.
     """
     dumped = section.model_dump(mode="json")
     for key, value in section:
@@ -126,14 +126,14 @@ def changed_settings(section: Section, path: str = "") -> Iterator[tuple[str, st
 
 
 def _shown(value: object) -> str:
-    """A value as in YAML, in one line."""
+    """A value on one line, as in YAML."""
     if isinstance(value, float) and value == int(value):
         return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _test_scores(run: RunFolder, config: Config, with_data: bool) -> Iterator[ScoredSet]:
-    """The run's evaluations; with the texts of the configuration's test sets, its own have confidence intervals."""
+    """Stored evaluations of the run; those as configured have confidence intervals if the texts are there."""
     metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
     for one in stored_evaluations(run, with_data):
         intervals: dict[Metric, Interval] = {}
@@ -148,7 +148,7 @@ def _test_scores(run: RunFolder, config: Config, with_data: bool) -> Iterator[Sc
 
 
 def _averaged(run: RunFolder) -> str:
-    """What average.json says that the model is the mean of; '' without one."""
+    """The checkpoints or runs whose mean the model is, by average.json; '' without one."""
     if not run.average_file.is_file():
         return ""
     average = AveragedRun.read(run.average_file, "average it again")

@@ -1,4 +1,4 @@
-"""A report as files: a page, its pictures, and the model card."""
+"""A report as files: page, pictures, and model card."""
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ def write_report(
     datasets: Sequence[str] = (),
     with_data: bool = False,
 ) -> Path:
-    """Write the run's report/ and return the path of its page; other files there are kept.
+    """Write the run's report/ and return the path of its page; other files in it are kept.
 
     Raises `RunError` as `gather` does, and `ConfigError` for an impossible licence or data set.
     """
@@ -47,7 +47,7 @@ def write_report(
 
 
 def _charts(report: Report) -> Iterator[Chart]:
-    """The pictures for which there are figures."""
+    """Draw the charts for which there are figures."""
     intervals, validations, chosen = report.history.intervals, report.history.validations, report.chosen
 
     def of_training(value: Callable[[TrainInterval], float | None]) -> list[tuple[float, float]]:
@@ -97,7 +97,7 @@ def _page(run: RunFolder, report: Report, charts: Sequence[Chart]) -> str:
 
 
 def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]:
-    """Set, path, pairs kept and hash of each file that the training was given."""
+    """Yield set, path, number of pairs kept and hash of each file of the training."""
     trained = [("training", corpus, size) for corpus, size in zip(record.train, record.corpus_sizes, strict=False)]
     tests = [(name, corpus, None) for name, corpus in record.test.items()]
     files = [
@@ -114,7 +114,7 @@ def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]
 
 
 def _headline(report: Report) -> Iterator[tuple[str, ReportedScore]]:
-    """The most important score of each set, by the set's name: test sets first."""
+    """Yield the main score of each set, by the set's name: test sets first."""
     preferred: tuple[Metric, ...] = get_args(Metric)
     for one in report.tests:
         if not one.stored.deviation:
@@ -155,7 +155,7 @@ def _plain(scores: dict[Metric, ReportedScore]) -> dict[Metric, Score]:
 
 
 def _direction(config: Config) -> str:
-    """`en to de`, `images to de`: what the model translates."""
+    """The direction of translation: `en to de`, `images to de`."""
     return f"{config.data.src_lang if config.source.type == 'text' else config.source.type} to {config.data.tgt_lang}"
 
 

@@ -1,4 +1,4 @@
-"""The systems that are compared: runs, and files of translations that any program made."""
+"""Systems of a comparison: runs, and files of translations by any program."""
 
 import itertools
 from collections import Counter
@@ -29,27 +29,27 @@ from nmt.training.resuming import differences
 
 
 class ComparedFiles(NamedTuple):
-    """The files that the command line names; where it names none, the runs' configurations do. What translates them."""
+    """Files and engine given on the command line; without files, those of the runs' configurations."""
 
     references: Sequence[Path] = ()
     src: Path | None = None
-    """Without `references`, a file with both sides."""
+    """The source file; without `references`, a file with both sides."""
     train: Sequence[Path] = ()
     """The target side of the training text."""
     device: str = "auto"
-    """Where runs translate that still have to."""
+    """The device of runs that still have to translate."""
     engine: str = "auto"
 
 
 class Output(NamedTuple):
-    """The translations of a test set by one run, or from one file."""
+    """Translations of a test set by one run, or from one file."""
 
     name: str
     hypotheses: list[str]
 
 
 class System(NamedTuple):
-    """One output, or those of several runs that differ in their seeds only."""
+    """One output, or the outputs of runs that differ in their seeds only."""
 
     name: str
     outputs: tuple[Output, ...]
@@ -59,12 +59,12 @@ class Sources(NamedTuple):
     """The sources of a test set, without their vectors or images."""
 
     names: list[str]
-    """Lines of text, or what vectors and images are called."""
+    """Lines of text, or the names of vectors and images."""
     lengths: SourceLengths
 
     @classmethod
     def of(cls, path: Path, test_set: TestSet, source: SourceConfig, language: str) -> "Sources":
-        """Those that were read from a file."""
+        """The sources of a test set read from `path`."""
         lengths = SourceLengths.of(test_set.src, source, language)
         return cls(test_set.src_lines() if source.type == "text" else source_names(path, source), lengths)
 
@@ -74,31 +74,32 @@ class TranslatedSet(NamedTuple):
 
     name: str
     src: Sources | None
-    """None if they are not known."""
+    """None if unknown."""
     references: list[list[str]]
     systems: tuple[System, ...]
 
 
 class Material(NamedTuple):
-    """All that is compared."""
+    """Input of a comparison."""
 
     test_sets: tuple[TranslatedSet, ...]
     tgt_lang: str
     settings: EvaluationConfig
-    """Those of the first run."""
+    """The settings of the first run."""
     train: tuple[Side, ...]
-    """The target side of the training text; empty if it is not at hand."""
+    """The target side of the training text; empty if not available."""
     lowercase: bool = False
-    """Whether BLEU and chrF ignore case."""
+    """True if BLEU and chrF ignore case."""
 
 
 def read_material(
     runs: Sequence[str], hypotheses: Sequence[str], files: ComparedFiles, tgt_lang: str | None
 ) -> Material:
-    """The outputs of runs and files; what a run has not translated with its current weights is translated now.
+    """Collect the outputs of runs and files; runs translate now what they have not with their current weights.
 
-    Each text names one run or file, or with commas several seeds of one system. Raises `ConfigError` if there are fewer
-    than two systems or they have different languages, `DataError` if a file's lines are not those of the test set.
+    Each text names one run or file, or several seeds of one system, separated by commas. Raises `ConfigError` if
+    there are fewer than two systems or they have different languages, `DataError` if a file's lines are not those of
+    the test set.
     """
     if len(runs) + len(hypotheses) < 2:
         raise ConfigError("name two systems or more: nmt compare RUN RUN, or --hyp FILE --hyp FILE --ref FILE")
@@ -123,12 +124,12 @@ def read_material(
 
 
 def _parts(text: str, is_a_name: bool) -> list[str]:
-    """The names between commas, unless something is named like the whole text."""
+    """Split at commas, unless the whole text is a name."""
     return [text] if is_a_name else text.split(",")
 
 
 def _languages(runs: Sequence[RunFolder]) -> tuple[str, str]:
-    """Source and target language of all runs, '' without runs."""
+    """Source and target language of all runs; '' without runs."""
     if not runs:
         return "", ""
     first, config = runs[0].path, runs[0].inference_config()
@@ -149,7 +150,7 @@ def _languages(runs: Sequence[RunFolder]) -> tuple[str, str]:
 
 
 def _check_seeds(groups: Sequence[Sequence[RunFolder]]) -> None:
-    """Say where runs that are joined differ in more than the seed."""
+    """Warn if runs that are joined differ in more than the seed."""
     for first, *others in groups:
         for run in others:
             if first.has_training_config() and run.has_training_config():
@@ -160,17 +161,17 @@ def _check_seeds(groups: Sequence[Sequence[RunFolder]]) -> None:
 
 
 def _training_text(runs: Sequence[RunFolder], files: ComparedFiles) -> tuple[Side, ...]:
-    """The target side of the text that the first run was trained on, unless other files are named."""
+    """The target side of the first run's training text, unless other files are named."""
     for path in files.train:
         if not path.is_file():
             raise DataError(f"{path}: no such file")
     if files.train or not (runs and runs[0].has_training_config()):
         return tuple(map(Side, files.train))
-    found = tuple(sides_of(corpus)[1] for corpus in runs[0].config().data.train)
-    if missing := [side for side in found if not side.path.is_file()]:
+    sides = tuple(sides_of(corpus)[1] for corpus in runs[0].config().data.train)
+    if missing := [side for side in sides if not side.path.is_file()]:
         log.warning("%s: no such file, so words are not compared by frequency; name the text: --train FILE", missing[0])
         return ()
-    return found
+    return sides
 
 
 def _translated_sets(
@@ -187,7 +188,7 @@ def _translated_sets(
     written = {
         path: _read_hypotheses(path, references[0], len(read[name].src))
         for path in itertools.chain(*paths)
-        for name, (_, references) in named.items()  # one: files of translations need named references
+        for name, (_, references) in named.items()  # a single one, because files of translations need named references
     }
     translated = {run.path: _run_hypotheses(run, named, files) for run in runs}
     last = {path: path.resolve().name for path in (*translated, *written)}
@@ -207,7 +208,7 @@ def _translated_sets(
 def _run_hypotheses(
     run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], files: ComparedFiles
 ) -> dict[str, list[str]]:
-    """The run's translations of the test sets: those in evaluation/ where they are fresh, others translated now."""
+    """The run's translations of the test sets: from evaluation/ if up to date, else translated now."""
     found = {name: lines for name, (src, _) in named.items() if (lines := stored_hypotheses(run, src, files.engine))}
     if missing := {name: sides for name, sides in named.items() if name not in found}:
         log.info("%s: translating %s", run.path, ", ".join(missing))

@@ -1,4 +1,4 @@
-"""The validation set, translated once by a run's model: its scores, and sentences worth a look.
+"""Validation set of a report: translated once by the run's model, with scores and example sentences.
 
 Shapes: T target pieces, S source pieces.
 """
@@ -23,7 +23,7 @@ from nmt.insight.attention import Picture
 from nmt.tokenizers.tokenizer import Tokenizers
 
 MAX_LINES = 2000
-"""Of a longer validation set, this many lines at even distances are translated, so that time and memory are bounded."""
+"""Limit of translated lines; of a longer set, lines at even distances, so that time and memory are bounded."""
 EXAMPLES = 4
 """Number of examples of each kind."""
 
@@ -33,7 +33,7 @@ class ReportedScore(NamedTuple):
 
     score: Score
     interval: Interval | None
-    """95% confidence interval; None if the references are not known, or too many."""
+    """95% confidence interval; None if the references are unknown or too many."""
 
 
 class Example(NamedTuple):
@@ -42,7 +42,7 @@ class Example(NamedTuple):
     line: int
     """Its number in the file, from 1."""
     src: str
-    """The line, or what the vectors or the image are called."""
+    """The line, or the name of the vectors or the image."""
     picture: str
     """The image as a `data:` address; empty for text and vectors."""
     reference: str
@@ -54,28 +54,28 @@ class Example(NamedTuple):
     tgt_tokens: tuple[str, ...]
     """T pieces."""
     attention: NDArray[np.float32]
-    """(T, S): cross-attention, the mean over layers and heads; the rest of a row's 1 goes to the source's `</s>`. Of
-    no rows where `ValidationResult.no_attention` says why."""
+    """(T, S): cross-attention, the mean over layers and heads; the rest of a row's sum of 1 is on the source's `</s>`.
+    Without rows if the model or its sources have none (`ValidationResult.no_attention`)."""
 
 
 class ValidationResult(NamedTuple):
     """The translations of the validation set, in figures and examples."""
 
     num_lines: int
-    """Of the files."""
+    """Number of lines in the files."""
     num_translated: int
     scores: dict[Metric, ReportedScore]
     decoding: DecodingConfig
     length_unit: str
-    """What a source's length counts: words, characters, vectors or patches."""
+    """Unit of source lengths: words, characters, vectors or patches."""
     lengths: tuple[Bucket, ...]
     """BLEU by the source's length; no empty buckets."""
     no_lengths: str
-    """Why there are none; empty if there are."""
+    """The reason why there are no buckets; empty if there are."""
     examples: dict[str, tuple[Example, ...]]
-    """By kind: `typical`, `best`, `worst`, as `choose_examples` finds them."""
+    """By kind: `typical`, `best`, `worst` (`choose_examples`)."""
     no_attention: str
-    """Why the examples have no attention; empty if they have."""
+    """The reason why the examples have no attention; empty if they have."""
 
 
 def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: TorchEngine) -> ValidationResult:
@@ -125,7 +125,7 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
 
 
 def _why_no_attention(config: Config) -> str:
-    """Why examples are shown without attention; empty if they have it."""
+    """The reason why examples are shown without attention; empty if they have it."""
     if not config.model.has_attention:
         return "The model has no attention (model.attention: none), so none is shown."
     match config.source.type:
@@ -138,10 +138,9 @@ def _why_no_attention(config: Config) -> str:
 
 
 def choose_examples(scores: Sequence[float], lengths: Sequence[int]) -> dict[str, list[int]]:
-    """The indices of the best, the worst, and the most typical sentences, those around the median; each at most once.
+    """Choose the indices of the best, the worst and the most typical sentences (around the median), each at most once.
 
-    Of equal scores, the longer sentences count as better among the best and as worse among the worst, since they show
-    more.
+    Among equal scores, longer sentences come first: they show more.
 
     >>> choose_examples([50, 0, 100, 40, 60, 100, 0], [5, 5, 5, 5, 5, 9, 9])
     {'typical': [3, 0], 'best': [5, 2], 'worst': [6, 1]}
