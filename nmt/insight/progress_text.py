@@ -71,7 +71,7 @@ def describe(status: RunStatus) -> list[str]:
         head += f"; the same command {'starts it again' if status.checkpoint is None else 'resumes it'}"
     elif detail := status.trainer if status.is_being_trained else status.reason:
         head += f" ({detail})"
-    lines = [f"{status.path}: {head}", *(f"{name:<14}{value}" for name, value in _figures(status))]
+    lines = [f"{status.path}: {head}", *(f"{name:<13} {value}" for name, value in _figures(status))]
     return [printable(line) for line in lines]
 
 

@@ -343,6 +343,14 @@ def test_a_folder_does_not_move_the_terminals_cursor(make_run: Callable[..., Run
         assert "\x1b" not in out and "\ufffd[2J" in out
 
 
+def test_a_long_name_of_a_test_set_is_apart_from_its_scores(make_run: Callable[..., RunFolder], cli: Cli) -> None:
+    run = make_run("a", *RECORDS)
+    write_evaluation(run, "test_2016_flickr", 33.25)
+    code, out, _ = cli("show", "--model", str(run.path))
+    assert code == 0
+    assert "\ntest test_2016_flickr bleu 33.25" in out
+
+
 def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = cli("runs")
