@@ -1,11 +1,11 @@
-"""Export of a run's model as an Argos Translate package, which LibreTranslate reads, too.
+"""Export of a run's model as a package for Argos Translate and LibreTranslate.
 
     RUN -> translate-en_de-RUN/{metadata.json, model/, sentencepiece.model, README.md}
         -> RUN/export/argos/RUN.argosmodel
 
 A package is searched as Argos Translate does (argostranslate 1.11, `translate.apply_packaged_translation`): its one
 SentencePiece model splits the source and joins the translation, `</s>` is not appended to the source, `_` becomes a
-space, and the length penalty is 0.2. `translate_as_argos` repeats these steps for the check.
+space, and the length penalty is 0.2. `translate_as_argos` repeats these steps for the verification.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _POSITIONS = 1_025
 """CTranslate2 cuts sources after 1,024 pieces, and Argos Translate sets no other limit."""
 _MAX_LENGTH = 256
 """CTranslate2's limit for a translation, which Argos Translate keeps."""
-# Argos's own codes of these; all others are ISO 639-1.
+# Argos's own codes; all others are ISO 639-1.
 _CODES = {"zh-Hant": "zt", "zh-TW": "zt", "zh-HK": "zt", "pt-BR": "pb"}
 _LANGUAGES = """
     ar=Arabic az=Azerbaijani bg=Bulgarian bn=Bengali ca=Catalan cs=Czech da=Danish de=German el=Greek en=English
@@ -54,10 +54,10 @@ def export_argos(
     device: str = "auto",
     max_lines: int | None = None,
 ) -> ExportedRun:
-    """Write RUN/export/argos/RUN.argosmodel, if it translates as PyTorch does, searched as Argos Translate does.
+    """Write RUN/export/argos/RUN.argosmodel, if it translates as PyTorch does, with the search of Argos Translate.
 
-    PyTorch searches with Argos's beam size and length penalty, too. The text is that of `export_ctranslate2`. Raises
-    `RunError` for a model without SentencePiece models, and `ExportError` if the BLEU differs by more than is allowed.
+    PyTorch, too, uses Argos's beam size and length penalty. The text is that of `export_ctranslate2`. Raises `RunError`
+    for a model without SentencePiece models, and `ExportError` if the BLEU differs too much.
     """
     prepared = prepare_ctranslate2(run, quantization, src, ref, device, max_lines)
     config = prepared.config
@@ -94,14 +94,14 @@ def export_argos(
 
 
 def argos_code(language: str) -> str:
-    """Argos's code of a language: `zt` for traditional Chinese, `pb` for Brazilian Portuguese, else ISO 639."""
+    """Argos's code for a language: `zt` for traditional Chinese, `pb` for Brazilian Portuguese, else ISO 639."""
     return _CODES.get(language) or base_language(language)
 
 
 def metadata(codes: tuple[str, str], version: str) -> dict[str, Any]:
     """The content of a package's metadata.json.
 
-    The version is a date, and so higher than those of Argos's own packages: an update would replace this one by them.
+    The version is a date, higher than the versions of Argos's own packages, so that no update replaces this one.
     """
     names = [_NAMES.get(code, code).replace("_", " ") for code in codes]
     return {
@@ -115,12 +115,12 @@ def metadata(codes: tuple[str, str], version: str) -> dict[str, Any]:
 
 
 def translate_as_argos(package: Path, lines: Sequence[str], beam_size: int = BEAM_SIZE) -> list[str]:
-    """The translation of each line as one sentence; an empty one gives an empty line."""
+    """Translate each line as one sentence; an empty line gives an empty one."""
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(package / "sentencepiece.model"))
     translator = import_ctranslate2().Translator(str(package / "model"), device="cpu")
-    found = [""] * len(lines)
+    translations = [""] * len(lines)
     rows = [row for row, line in enumerate(lines) if line.strip()]
     results = translator.translate_batch(
         [processor.encode(lines[row], out_type=str) for row in rows],
@@ -133,12 +133,12 @@ def translate_as_argos(package: Path, lines: Sequence[str], beam_size: int = BEA
     )
     for row, result in zip(rows, results, strict=True):
         text = processor.decode_pieces(result.hypotheses[0]).replace("▁", " ").replace("_", " ")
-        found[row] = text.removeprefix(" ")
-    return found
+        translations[row] = text.removeprefix(" ")
+    return translations
 
 
 def _pieces(prepared: Prepared) -> tuple[bytes, tuple[str, ...]]:
-    """The SentencePiece model that splits sources, and joins translations, too; and what is to be said about that."""
+    """The SentencePiece model that splits sources and joins translations, and notes about it."""
     run, kind = prepared.run, prepared.config.tokenizer.type
     src, tgt = prepared.tokenizers.src, prepared.tokenizers.tgt
     if src.model is None or tgt.model is None:
@@ -163,12 +163,12 @@ def _pieces(prepared: Prepared) -> tuple[bytes, tuple[str, ...]]:
             f"{run.path}: an Argos package joins translations with the SentencePiece model of the source, which has no "
             f"pieces for single bytes, while that of the target has; train with model.preset: argos"
         )
-    # Pieces that it lacks are returned as they are, and Argos replaces their mark of a space itself.
+    # Unknown pieces are returned unchanged, and Argos replaces their mark of a space.
     return src.model, ("an Argos package joins translations with the source's SentencePiece model; compared as such",)
 
 
 def _readme(result: ExportedRun, codes: tuple[str, str]) -> str:
-    """What a user of the package reads."""
+    """The package's README."""
     of = f"It was made from {result.base.name}.\n" if result.base else ""
     beam = result.comparisons[-1]
     return f"""# {codes[0]} to {codes[1]}
@@ -183,7 +183,7 @@ Argos Translate writes a space instead of `_`.
 
 
 def _zip(folder: Path, file: Path) -> None:
-    """A zip archive with the folder at its top; the same content gives the same bytes."""
+    """Write a zip archive with the folder at its top; the same content gives the same bytes."""
     with zipfile.ZipFile(file, "w") as archive:
         for path in sorted(folder.rglob("*")):
             if path.is_file():

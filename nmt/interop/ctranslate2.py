@@ -1,8 +1,14 @@
-"""Export of a run's model for CTranslate2, and the check that it translates as before.
+"""Export of a run's model for CTranslate2, verified, with a shortlist if wanted.
 
     RUN/model.safetensors -> Transformer -> TransformerSpec -> RUN/export/ctranslate2-int8/
 
 CTranslate2's specification of a Transformer is filled part by part; `spec` and its fields are CTranslate2's names.
+
+A shortlist has the target pieces with which each source piece may be translated. With it, CTranslate2 computes the
+output's columns for the candidates of a batch alone, instead of the whole vocabulary (Mi et al. 2016, "Vocabulary
+Manipulation for Neural Machine Translation"; Marian has them, too). It is a file of the export: a line for each source
+piece, with its candidates after a tab. The line of the empty piece has the candidates of every batch. CTranslate2 adds
+`</s>` and the pieces of a forced prefix.
 """
 
 import dataclasses
@@ -35,28 +41,20 @@ from nmt.runs.folder import RunFolder
 from nmt.system.files import replacing, write_json, write_text
 from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers
 
-# ---- A shortlist: the target pieces that each source piece may be translated with.
-#
-# With one, CTranslate2 computes the output's columns for the candidates of a batch alone, instead of the whole
-# vocabulary (Mi et al. 2016, "Vocabulary Manipulation for Neural Machine Translation"; Marian has them, too). It is a
-# file of the export: a line for each source piece, with its candidates after a tab. The line of the empty piece has
-# those of every batch. CTranslate2 itself adds `</s>`, and the pieces of a forced prefix.
-
-
 SHORTLIST = "vmap.txt"
-"""CTranslate2's name for it; without this file it computes all columns."""
+"""CTranslate2's name of the shortlist."""
 CANDIDATES = 50
-"""The most probable target pieces of a source piece, at most. The piece itself is one more, for names."""
+"""Maximum number of target pieces of a source piece, beside the piece itself (for names)."""
 MIN_CHANCE = 0.001
-"""Less probable ones are left out."""
+"""Minimum probability of a candidate."""
 FREQUENT = 100
-"""The most frequent target pieces, which are candidates of every batch."""
+"""Number of frequent target pieces that are candidates of every batch."""
 
 
 def learn_shortlist(files: CorpusFiles, tokenizers: Tokenizers) -> str:
-    """The content of the file, from translations: IBM Model 1 of the pieces of a sample (`nmt.batches.lexicon`).
+    """Learn a shortlist from translations, by IBM Model 1 of the pieces of a sample (`nmt.batches.lexicon`).
 
-    The targets may be people's, or a model's own. Raises `DataError` as `read_pairs` does, and if there are none.
+    The targets may be references or a model's own. Raises `DataError` as `read_pairs` does, and for empty files.
     """
     count = count_pairs([files])
     read = np.zeros(count, dtype=np.uint8)
@@ -89,7 +87,7 @@ def learn_shortlist(files: CorpusFiles, tokenizers: Tokenizers) -> str:
 
 
 def _writable(tokenizer: Tokenizer) -> dict[int, str]:
-    """The pieces that a line can hold: not those with a space, a tab or the end of a line."""
+    """The pieces that fit on a line: those without spaces, tabs and line ends."""
     pieces = enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))
     return {index: piece for index, piece in pieces if piece and not set(piece) & set(" \t\r\n")}
 
@@ -109,9 +107,9 @@ def export_ctranslate2(
 ) -> ExportedRun:
     """Write the run's model to RUN/export/ctranslate2-QUANTIZATION/, if CTranslate2 translates as PyTorch does.
 
-    They are compared on the run's validation set, or on `src` and `ref`, and on at most `max_lines` lines of it. Raises
-    `ExportError` if the translations differ by more than is allowed; an earlier export is kept then. `shortlist` are
-    translations that a shortlist is learned from.
+    They are compared on at most `max_lines` lines of the run's validation set, or of `src` and `ref`. Raises
+    `ExportError` if the translations differ too much; an earlier export is then kept. `shortlist` are translations
+    from which a shortlist is learned.
     """
     prepared = prepare_ctranslate2(run, quantization, src, ref, device, max_lines)
     config, folder = prepared.config, run.exports / f"ctranslate2-{quantization}"
@@ -143,7 +141,7 @@ def export_ctranslate2(
 
 
 def remedy(format: str, run: RunFolder, quantization: str) -> str:
-    """What to do about an export with too low a BLEU, to be appended to a message; nothing for unchanged weights."""
+    """The end of a message about an export with too low a BLEU: the next better quantization, if there is one."""
     if quantization == "float32":
         return ""
     better = "int16" if quantization.startswith("int8") else "float32"
@@ -167,11 +165,11 @@ def write_model(
     never: Sequence[int] = (),
     min_positions: int = 0,
 ) -> None:
-    """Write the model and its vocabularies into a folder that exists, as `ctranslate2.Translator` reads them.
+    """Write the model and its vocabularies into an existing folder, for `ctranslate2.Translator`.
 
-    The vocabularies are the tokenizers' pieces. They are unique, in word lists as in SentencePiece models. `never` are
-    target ids that no search may choose, for programs that forbid none: their logits are lowered. `min_positions` is
-    for programs that do not know the model's limit: sine waves are continued to so many.
+    The vocabularies are the tokenizers' pieces, which are unique. `never` are target ids that no search may choose, for
+    programs that forbid none: their logits are lowered. `min_positions` is for programs that do not know the model's
+    limit: sine waves are continued to that many positions.
     """
     spec = _transformer(model, min_positions)
     if never:

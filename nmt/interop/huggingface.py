@@ -1,11 +1,11 @@
-"""Export of a run's model as a MarianMT folder of Hugging Face's, for transformers and what is built on it.
+"""Export of a run's model as a MarianMT folder for Hugging Face's transformers.
 
     RUN -> RUN/export/huggingface/{config.json, generation_config.json, model.safetensors, source.spm, target.spm,
                                    vocab.json[, target_vocab.json], tokenizer_config.json, README.md, export.json}
 
 MarianMT's decoder starts with `<pad>`, the last id. Our own vocabularies have `<pad>` and `<s>`: our row of `<pad>`,
-which no model ever uses, is left out, and that of `<s>` becomes the row of the `<pad>` there. Imported models have
-MarianMT's ids already, and their tensors and tokenizer files go out as they came.
+which no model uses, is left out, and that of `<s>` becomes the row of `<pad>` there. Imported models have MarianMT's
+ids already; their tensors and tokenizer files are exported unchanged.
 """
 
 import dataclasses
@@ -43,9 +43,9 @@ def export_huggingface(
 ) -> ExportedRun:
     """Write the run's model to RUN/export/huggingface/, if transformers translates as nmt does.
 
-    They are compared on the text of `export_ctranslate2`, without length penalty. Where MarianMT cannot express a part
-    of an imported model, the export is kept, and a note says what it costs. Raises `RunError` for a model that MarianMT
-    cannot express, with what to train instead, and `ExportError` if the translations differ by more than is allowed.
+    They are compared on the text of `export_ctranslate2`, without length penalty. If MarianMT cannot express a part of
+    an imported model, the export is kept, and a note states the cost. Raises `RunError` for a model that MarianMT
+    cannot express, with the remedy, and `ExportError` if the translations differ too much.
     """
     check_card_options(license, ())
     prepared = prepare(run, "MarianMT", import_transformers, src, ref, device, max_lines)
@@ -88,18 +88,18 @@ def export_huggingface(
 
 
 class _Side(NamedTuple):
-    """The vocabulary of one side there."""
+    """MarianMT's vocabulary of one side."""
 
     ids: list[int]
-    """Our id of each of theirs."""
+    """Our id for each of theirs."""
     vocabulary: dict[str, int]
-    """vocab.json."""
+    """The content of vocab.json."""
     start: int
-    """Their id of the decoder's first input."""
+    """Their id for the decoder's first input."""
 
 
 def _architecture(prepared: Prepared) -> TransformerConfig:
-    """The model section; `RunError` if MarianMT cannot express the model, with the keys that would make it fit."""
+    """The model section; `RunError` if MarianMT cannot express the model, with the keys to change."""
     run, model = prepared.run, prepared.config.model
     assert model.architecture == "transformer"
     values = dict(model)
@@ -121,7 +121,7 @@ def _architecture(prepared: Prepared) -> TransformerConfig:
 
 
 def _sides(prepared: Prepared) -> tuple[_Side, _Side]:
-    """The vocabularies of source and target; `RunError` if the special ids of two would differ."""
+    """The vocabularies of source and target; `RunError` if their special ids would differ."""
     tokenizers, as_it_is = prepared.tokenizers, prepared.config.tokenizer.type == "marian"
     src, tgt = _side(tokenizers.src, as_it_is), _side(tokenizers.tgt, as_it_is)
     for piece in (EOS, UNK, PAD):
@@ -135,7 +135,7 @@ def _sides(prepared: Prepared) -> tuple[_Side, _Side]:
 
 
 def _side(tokenizer: Tokenizer, as_it_is: bool) -> _Side:
-    """All ids as they are; or all but our own `<pad>` and `<s>`, and then that of `<s>`, which is `<pad>` there."""
+    """All ids unchanged; or all but our `<pad>` and `<s>`, followed by that of `<s>`, which becomes `<pad>`."""
     special, ids = tokenizer.special, list(range(tokenizer.vocab_size))
     pieces, start = tokenizer.pieces(ids), special.start
     if not as_it_is:
@@ -146,7 +146,7 @@ def _side(tokenizer: Tokenizer, as_it_is: bool) -> _Side:
 
 
 def _tensors(model: Transformer, config: TransformerConfig, sides: tuple[_Side, _Side]) -> dict[str, Tensor]:
-    """The weights by Hugging Face's names, rows in the order of its ids; layers that share theirs have copies there."""
+    """The weights by Hugging Face's names, rows in the order of its ids; layers that share weights get copies."""
     once = weights_of(model)
     every = {name: parameter.detach() for name, parameter in model.named_parameters(remove_duplicate=False)}
     ours = {name: value for name, value in every.items() if name in once or name.startswith(("encoder.", "decoder."))}
@@ -196,7 +196,7 @@ def _config(config: TransformerConfig, sides: tuple[_Side, _Side]) -> dict[str, 
 
 
 def _generation(config: InferenceConfig, sides: tuple[_Side, _Side], tokenizer: Tokenizer) -> dict[str, Any]:
-    """The search of the run's configuration; impossible pieces are masked before the softmax, as ours are."""
+    """The search of the run's configuration; impossible pieces are masked before the softmax, as in nmt."""
     special, decoding = sides[1].vocabulary, config.decoding
     tags = [special[piece] for piece in tokenizer.pieces(tokenizer.special.tags)]
     return {
@@ -215,7 +215,7 @@ def _generation(config: InferenceConfig, sides: tuple[_Side, _Side], tokenizer: 
 
 
 def _write_tokenizer(prepared: Prepared, sides: tuple[_Side, _Side], folder: Path) -> None:
-    """The tokenizer's files; the SentencePiece models and vocabularies of an imported model byte for byte."""
+    """Write the tokenizer's files; those of an imported model byte for byte."""
     src, tgt = prepared.tokenizers.src.model, prepared.tokenizers.tgt.model
     assert src is not None and tgt is not None, "words are refused"
     files = {"source.spm": src, "target.spm": tgt, "vocab.json": vocabulary_json(sides[0].vocabulary)}
@@ -265,20 +265,20 @@ def _card(prepared: Prepared, result: ExportedRun) -> str:
 
 
 def import_transformers() -> Any:
-    """The package; `MissingExtraError` if it is not installed."""
+    """Import the package; `MissingExtraError` if it is not installed."""
     return import_extra("transformers", "hf")
 
 
 @torch.inference_mode()
 def translate_with_transformers(folder: Path, lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
-    """The translation of each line by `MarianMTModel.generate`, on the CPU; an empty line gives an empty one."""
+    """Translate each line by `MarianMTModel.generate` on the CPU; an empty line gives an empty one."""
     transformers = import_transformers()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # it warns of beam settings that greedy search leaves unused
     model = transformers.MarianMTModel.from_pretrained(str(folder), dtype=torch.float32).eval()
     tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
     beams = {"length_penalty": decoding.length_penalty, "early_stopping": True} if decoding.beam_size > 1 else {}
-    found = [""] * len(lines)
+    translations = [""] * len(lines)
     rows = sorted((row for row, line in enumerate(lines) if line.strip()), key=lambda row: len(lines[row]))
     for start in range(0, len(rows), CHECK_BATCH):
         batch = rows[start : start + CHECK_BATCH]
@@ -290,5 +290,5 @@ def translate_with_transformers(folder: Path, lines: Sequence[str], decoding: De
             max_length=decoding.max_length + 1,  # with the start
         )
         for row, text in zip(batch, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
-            found[row] = text
-    return found
+            translations[row] = text
+    return translations

@@ -1,6 +1,6 @@
-"""Importing a model: from another program's files to a run folder that translates, exports, and can be trained on.
+"""Import of a model: from another program's files to a run folder that translates, exports, and can be fine-tuned.
 
-One of the Hugging Face Hub is downloaded into the folder where huggingface_hub keeps what it has downloaded.
+Models of the Hugging Face Hub are downloaded into huggingface_hub's cache.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from nmt.config.languages import check_language
 from nmt.config.reading import to_yaml
 from nmt.errors import ConfigError, RunError, import_extra
 from nmt.interop.marian_folder import BIN, SAFETENSORS, read_folder
-from nmt.interop.marian_model import MAX_POSITIONS, FoundModel, imported_section
+from nmt.interop.marian_model import MAX_POSITIONS, ImportedModel, imported_section
 from nmt.interop.marian_npz import read_archive
 from nmt.runs.folder import RunFolder, run_named
 from nmt.runs.weights import write_weights
@@ -32,26 +32,26 @@ class ImportedRun:
 
     run: str
     name: str
-    """The model's full name where it was downloaded from the hub, or else its folder's."""
+    """The model's name on the hub, or else its folder's name."""
     revision: str | None
-    """The commit that was downloaded from the hub."""
+    """The commit on the hub."""
     format: str
     license: str | None
     files: dict[str, str]
-    """SHA-256 of each file that was read, by name."""
+    """SHA-256 of each file, by name."""
     parameters: int
     pieces: tuple[int, int]
     """Sizes of the vocabularies of source and target."""
     src_lang: str
     tgt_lang: str
     tgt_tags: tuple[str, ...]
-    """The target languages to choose from; empty for a model of one."""
+    """Tags of the target languages; empty for a model of one."""
     tgt_tag: str | None
     notes: tuple[str, ...]
 
 
 def download(name: str) -> Path:
-    """The folder of the model `name` (`Helsinki-NLP/opus-mt-en-de`); what is there already is not downloaded again.
+    """Download the model `name` (`Helsinki-NLP/opus-mt-en-de`) unless it is cached; return its folder.
 
     Raises `MissingExtraError` if huggingface_hub is not installed, and `RunError` if there is no such model or no
     network.
@@ -75,11 +75,11 @@ def import_model(
     tgt_tag: str | None,
     full_name: str | None = None,
 ) -> ImportedRun:
-    """Write a run folder for the model in `folder`; nothing in `folder` is changed.
+    """Write a run folder for the model in `folder`, which is not changed.
 
-    Languages and the target tag are taken from the files where they are None; the `full_name` of a model that was
-    downloaded says its languages, too, and is recorded instead of the folder's. Raises `RunError` for files that are no
-    such model, and `ConfigError` for languages that are not known, an unknown tag, and a name that a run has already.
+    Languages and the target tag that are None come from the files, or from the `full_name` of a downloaded model,
+    which is recorded instead of the folder's name. Raises `RunError` for files that are no such model, and
+    `ConfigError` for unknown languages or tags, and for the name of an existing run.
     """
     if not folder.exists():
         raise RunError(f"{folder}: no such folder or zip; name one with a MarianMT model")
@@ -109,7 +109,7 @@ def import_model(
         imported = ImportedRun(
             run=str(run.path),
             name=model_name,
-            revision=folder.name if full_name else None,  # as huggingface_hub calls the folders of what it downloads
+            revision=folder.name if full_name else None,  # huggingface_hub names its folders so
             format=found.format,
             license=found.license,
             files={path.name: file_sha256(path) for path in _files(folder)},
@@ -125,7 +125,7 @@ def import_model(
     return imported
 
 
-def _config(found: FoundModel, languages: tuple[str, str], vocab_size: int, joint: bool) -> InferenceConfig:
+def _config(found: ImportedModel, languages: tuple[str, str], vocab_size: int, joint: bool) -> InferenceConfig:
     longest = MAX_POSITIONS - 1
     decoding = {"max_length": longest, **found.decoding}
     return InferenceConfig(
@@ -136,8 +136,8 @@ def _config(found: FoundModel, languages: tuple[str, str], vocab_size: int, join
     )
 
 
-def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, name: str) -> tuple[str, str]:
-    """The languages given, or those that the target tag, the files or the model's name say, if they are codes."""
+def _languages(found: ImportedModel, src_lang: str | None, tgt_lang: str | None, name: str) -> tuple[str, str]:
+    """The languages given, or else those of the target tag, the files or the model's name, if they are codes."""
     match = _PAIR.search(name)
     if tgt_lang is None and found.tokenizer.tgt_tag is not None:
         with contextlib.suppress(ValueError):  # a tag may also be something else
@@ -163,7 +163,7 @@ def _name_of(path: Path) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files that are read of a model; Hugging Face's folders often hold its weights in other formats, too."""
+    """The files of a model that are read; Hugging Face's folders often hold the weights in other formats, too."""
     if not path.is_dir():
         return [path]
     files = sorted(one for one in path.iterdir() if one.suffix in _READ or one.name == "LICENSE")

@@ -1,7 +1,7 @@
-"""Reading a MarianMT model from a folder of Hugging Face's: config.json, weights, vocabulary, SentencePiece models.
+"""Reader of Hugging Face's MarianMT folders: config.json, weights, vocabulary, SentencePiece models.
 
-Nothing of it is run: of a .bin file, torch reads tensors alone (`weights_only`). What a configuration leaves out or
-sets to null has transformers' default.
+No code is executed: `.bin` files are loaded with `weights_only`. Keys that a configuration lacks or sets to null have
+transformers' default.
 """
 
 import re
@@ -20,7 +20,7 @@ from nmt.interop.marian_model import (
     LOGITS_BIAS,
     MAX_POSITIONS,
     POSITIONS,
-    FoundModel,
+    ImportedModel,
     PlainLoader,
     check_one_vocabulary,
     copies,
@@ -35,7 +35,7 @@ from nmt.tokenizers.marian import EOS, PAD, MarianFiles, read_vocabulary
 
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
-# Options of a MarianMT configuration that no converter has ever set otherwise, and their only value that fits.
+# Options of a MarianMT configuration with the only value that is supported, which every converter writes.
 FIXED = {
     "normalize_before": False,
     "normalize_embedding": False,
@@ -57,7 +57,7 @@ UNUSED: dict[str, tuple[Any, ...]] = {
     "begin_suppress_tokens": ([],),
     "max_new_tokens": (),
 }
-# The keys that generation_config.json may give.
+# The keys of generation_config.json that are read.
 SEARCH = {
     *UNUSED, "num_beams", "max_length", "min_length", "length_penalty", "no_repeat_ngram_size", "pad_token_id",
     "eos_token_id", "decoder_start_token_id",
@@ -65,7 +65,7 @@ SEARCH = {
 
 
 class _Settings:
-    """A folder's configuration: config.json, and the search of generation_config.json; null is as if missing."""
+    """Configuration of a folder: config.json, and the search of generation_config.json; null counts as missing."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "config.json"
@@ -91,8 +91,8 @@ def _optional(file: Path) -> dict[str, Any]:
     return read_object(file) if file.is_file() else {}
 
 
-def read_folder(folder: Path) -> FoundModel:
-    """The model in a folder; `RunError` if it is no MarianMT model, or a file is missing or damaged."""
+def read_folder(folder: Path) -> ImportedModel:
+    """Read the model in a folder; `RunError` for other models, and for missing or damaged files."""
     settings, tokenizer = _Settings(folder), _optional(folder / "tokenizer_config.json")
     _check_architecture(settings)
     files, src, tgt = _vocabularies(folder, settings, tokenizer.get("separate_vocabs"))
@@ -111,7 +111,7 @@ def read_folder(folder: Path) -> FoundModel:
         )
     stated = [tokenizer.get(f"{side}_lang") for side in ("source", "target")]
     src_lang, tgt_lang = (one if isinstance(one, str) else None for one in stated)
-    return FoundModel(
+    return ImportedModel(
         format="huggingface",
         model=config,
         tokenizer=files,
@@ -206,7 +206,7 @@ def _tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
 
 
 def _unpickled(path: Path) -> dict[str, Tensor]:
-    """The tensors of a .bin file; `RunError` if it holds anything else, which is never run."""
+    """Load the tensors of a .bin file; `RunError` if it holds anything else, which is never executed."""
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file may raise anything
@@ -253,7 +253,7 @@ def _weights(
 
 
 def _decoding(settings: _Settings) -> dict[str, Any]:
-    """The search that the folder describes; transformers' maximum length counts the start and `</s>`."""
+    """The search settings of the folder; transformers' maximum length counts the start and `</s>`."""
     longest = settings.number("max_length", MAX_POSITIONS)
     found: dict[str, Any] = {"max_length": max(1, min(longest, MAX_POSITIONS) - 1)}
     if settings.get("num_beams") is not None:
@@ -266,7 +266,7 @@ def _decoding(settings: _Settings) -> dict[str, Any]:
 
 
 def _unused(settings: _Settings, tgt_pad: int) -> list[str]:
-    """A line for each setting of transformers' search that is none of its defaults, and that nmt's search lacks."""
+    """A notice for each setting of transformers' search that is not its default, and that nmt's search lacks."""
     plain = UNUSED | {"bad_words_ids": ([[tgt_pad]],), "forced_eos_token_id": (settings.get("eos_token_id"),)}
     found = {key: settings.get(key) for key in plain}
     return [
@@ -277,7 +277,7 @@ def _unused(settings: _Settings, tgt_pad: int) -> list[str]:
 
 
 def _license(folder: Path) -> str | None:
-    """What the model card's header says."""
+    """The licence in the model card's header."""
     card = folder / "README.md"
     try:
         match = re.match(r"---\s*\n(.*?)\n---", card.read_text(encoding="utf-8")[:100_000], re.DOTALL)

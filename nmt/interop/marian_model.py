@@ -1,4 +1,12 @@
-"""What an importer finds in somebody else's files: a model in our terms, whatever the format."""
+"""A MarianMT model in our terms, read from Hugging Face's files or Marian's own, and the names of its tensors.
+
+encoder.0.self_attention.query.weight    model.encoder.layers.0.self_attn.q_proj.weight
+                                         encoder_l1_self_Wq
+decoder.1.cross_residual.norm.bias       model.decoder.layers.1.encoder_attn_layer_norm.bias
+                                         decoder_l2_context_Wo_ln_bias
+output.bias (V,)                         final_logits_bias (1, V)
+                                         decoder_ff_logit_out_b
+"""
 
 import dataclasses
 import json
@@ -15,17 +23,7 @@ from nmt.config.section import Section, first_problem
 from nmt.errors import RunError
 from nmt.tokenizers.marian import MarianFiles
 
-# ---- The names of a MarianMT model's tensors in Hugging Face's files and in Marian's own, for each of our parameters.
-#
-# encoder.0.self_attention.query.weight    model.encoder.layers.0.self_attn.q_proj.weight
-#                                          encoder_l1_self_Wq
-# decoder.1.cross_residual.norm.bias       model.decoder.layers.1.encoder_attn_layer_norm.bias
-#                                          decoder_l2_context_Wo_ln_bias
-# output.bias (V,)                         final_logits_bias (1, V)
-#                                          decoder_ff_logit_out_b
-
-
-# Of each part of a layer: Hugging Face's name, and Marian's with a place for the kind of the parameter.
+# For each part of a layer: Hugging Face's name, and Marian's with a place for the kind of the parameter.
 _PARTS = {
     "self_attention.query": ("self_attn.q_proj", "self_{}q"),
     "self_attention.key": ("self_attn.k_proj", "self_{}k"),
@@ -45,11 +43,11 @@ _SHARED, _HEAD = "model.shared.weight", "lm_head.weight"
 _SRC, _TGT = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 LOGITS_BIAS = "final_logits_bias"
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
-"""Tables of sine waves, which older files hold; transformers computes them again."""
+"""Tables of sine waves in older files; transformers recomputes them."""
 
 
 def hugging_face_names(parameters: Iterable[str], tie_embeddings: str) -> dict[str, str]:
-    """Hugging Face's name for each of our parameters; tied matrices have the name under which a file holds them once.
+    """Map our parameters to Hugging Face's names; tied matrices have the name under which a file holds them once.
 
     >>> hugging_face_names(["src_embedding.weight", "output.bias", "encoder.0.feed_forward.inner.bias"], "all")
     {'src_embedding.weight': 'model.shared.weight', 'output.bias': 'final_logits_bias', \
@@ -94,29 +92,29 @@ def marian_name(name: str) -> str:
 
 S = TypeVar("S", bound=Section)
 MAX_POSITIONS = 512
-"""At least: sine waves have no end, and OPUS-MT's models were trained on sentences of up to 500 pieces."""
+"""Positions of an imported model: sine waves have no end, and OPUS-MT was trained on up to 500 pieces."""
 
 
 @dataclasses.dataclass(frozen=True)
-class FoundModel:
-    """A model as it was found."""
+class ImportedModel:
+    """A model from another program's files."""
 
     format: str
     """`huggingface` or `marian`."""
     model: TransformerConfig
     tokenizer: MarianFiles
     weights: Mapping[str, Tensor]
-    """By our names, in fp32."""
+    """The weights by our names, in fp32."""
     decoding: Mapping[str, Any]
-    """Keys of the `decoding` section that the files give."""
+    """Keys of the `decoding` section that are in the files."""
     languages: tuple[str | None, str | None] = (None, None)
     license: str | None = None
     notes: tuple[str, ...] = ()
-    """What the user should know, a line each."""
+    """Notices for the user, one per line."""
 
 
 def imported_section(section: type[S], values: Mapping[str, Any], where: Path) -> S:
-    """The section for values of an imported configuration; `RunError` if it allows none such."""
+    """Make a section from values of an imported configuration; `RunError` for values that it does not allow."""
     try:
         return section.model_validate(values)
     except ValidationError as error:
@@ -125,13 +123,13 @@ def imported_section(section: type[S], values: Mapping[str, Any], where: Path) -
 
 
 def check_one_vocabulary(config: TransformerConfig, joint: bool, where: Path) -> None:
-    """`RunError` for a model with one matrix for both sides and a vocabulary for each."""
+    """Raise `RunError` for a model with one embedding matrix for two vocabularies."""
     if config.tie_embeddings == "all" and not joint:
         raise RunError(f"{where}: source and target share their embeddings, but have a vocabulary each; not read")
 
 
 def read_file(path: Path) -> bytes:
-    """A file's content; `RunError` if it is missing or cannot be read."""
+    """Read a file; `RunError` if it is missing or unreadable."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -139,7 +137,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The keys and values in a file of JSON; `RunError` if it holds no such thing."""
+    """Read a JSON object; `RunError` for anything else."""
     try:
         value = json.loads(read_file(path))
     except (ValueError, RecursionError) as error:
@@ -150,7 +148,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML without aliases: ten lines of them can make a billion values."""
+    """YAML loader without aliases: ten lines of them can make a billion values."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """The next node; `YAMLError` for an alias."""

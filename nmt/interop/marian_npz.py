@@ -1,4 +1,4 @@
-"""Reading a model in Marian's own format: a folder or a zip with decoder.yml, *.npz, vocab.yml, source.spm, target.spm.
+"""Reader of Marian's own models: a folder or zip with decoder.yml, *.npz, vocab.yml, source.spm, target.spm.
 
 Marian multiplies vectors from the left, so every matrix but the embeddings is transposed here. It has no `<pad>`: a row
 of zeros is appended for it to embeddings and output. Its sine waves have other lengths than Hugging Face's.
@@ -23,7 +23,7 @@ from nmt.config.inference import TransformerConfig
 from nmt.errors import RunError
 from nmt.interop.marian_model import (
     MAX_POSITIONS,
-    FoundModel,
+    ImportedModel,
     PlainLoader,
     check_one_vocabulary,
     imported_section,
@@ -32,7 +32,7 @@ from nmt.interop.marian_model import (
 from nmt.models.factory import parameter_shapes
 from nmt.tokenizers.marian import PAD, MarianFiles, read_vocabulary, vocabulary_json
 
-MAX_BYTES = 1 << 33  # of a model, unpacked
+MAX_BYTES = 1 << 33  # of an unpacked model
 SETTINGS = "special:model.yml"
 # Options of Marian that change what a model computes, and the values that its post-norm Transformers have.
 _REQUIRED: dict[str, tuple[Any, ...]] = {
@@ -56,7 +56,7 @@ _HEAD = "decoder_ff_logit_out"
 
 
 def _files(path: Path) -> dict[str, Path | zipfile.Path]:
-    """The files of a model in a folder or a zip, by name; a zip with a name that leads out of it is refused."""
+    """The files of a model in a folder or a zip, by name; `RunError` for a zip with names that lead out of it."""
     if path.is_dir():
         return {file.name: file for file in path.iterdir() if file.is_file()}
     try:
@@ -71,8 +71,8 @@ def _files(path: Path) -> dict[str, Path | zipfile.Path]:
     return {PurePosixPath(one.filename).name: zipfile.Path(archive, one.filename) for one in entries}
 
 
-def read_archive(path: Path) -> FoundModel:
-    """The model in a folder or a zip; `RunError` if it is none, or one of another architecture."""
+def read_archive(path: Path) -> ImportedModel:
+    """Read the model in a folder or a zip; `RunError` for anything else, or another architecture."""
     files = _files(path)
 
     def read(name: str) -> bytes:
@@ -102,11 +102,11 @@ def read_archive(path: Path) -> FoundModel:
         contents["target_vocab.json"] = vocabulary_json(sides[1])
     texts = [read(name).decode("utf-8", "replace") if name in files else "" for name in ("README.md", "LICENSE")]
     tokenizer = MarianFiles(contents, start=sides[1][PAD])
-    return FoundModel("marian", config, tokenizer, weights, _decoding(decoder), license=_license(*texts))
+    return ImportedModel("marian", config, tokenizer, weights, _decoding(decoder), license=_license(*texts))
 
 
 def _one_name(path: Path, files: Iterable[str], named: Any, suffix: str, key: str) -> str:
-    """The only file that decoder.yml names, or else the only one with a suffix."""
+    """The only file that decoder.yml names, or else the only file with the suffix."""
     if named in (None, [None]):
         found = [name for name in sorted(files) if name.endswith(suffix) and name != "decoder.yml"]
     else:
@@ -129,7 +129,7 @@ def _parsed(data: bytes, where: str) -> dict[str, Any]:
 
 
 def _arrays(data: Path | io.BytesIO, where: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of the .npz; nothing in it is unpickled."""
+    """Read the arrays of the .npz; nothing in it is unpickled."""
     try:
         with np.load(data, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
@@ -138,7 +138,7 @@ def _arrays(data: Path | io.BytesIO, where: Path) -> dict[str, NDArray[Any]]:
 
 
 def _settings(arrays: Mapping[str, NDArray[Any]], where: Path) -> dict[str, Any]:
-    """The options that Marian wrote into the file, padded with NULs since version 1.12; checked."""
+    """Read and check the options that Marian wrote into the file, padded with NULs since version 1.12."""
     if SETTINGS not in arrays:
         raise RunError(f"{where}: lacks {SETTINGS}, in which Marian says what a model is")
     settings = _parsed(arrays[SETTINGS].tobytes().split(b"\0")[0], f"{where}: {SETTINGS}")
@@ -170,7 +170,7 @@ def _config(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], whe
 
 
 def _vocabulary(data: bytes, where: Path) -> dict[str, int]:
-    """The ids of vocab.yml with one for `<pad>`, checked."""
+    """Read and check the ids of vocab.yml, with one more for `<pad>`."""
     try:
         ids = read_pieces(data.decode("utf-8"))
     except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
@@ -180,9 +180,9 @@ def _vocabulary(data: bytes, where: Path) -> dict[str, int]:
 
 
 def read_pieces(text: str) -> dict[str, int]:
-    """The ids in a vocabulary of Marian's: YAML with a piece a line, or JSON. Raises `ValueError` or `YAMLError`.
+    """Read a vocabulary of Marian's: YAML with one piece per line, or JSON. Raises `ValueError` or `YAMLError`.
 
-    YAML proper takes some of the pieces (U+0085, U+2028) for ends of lines, and some for numbers or truth values.
+    A YAML parser takes some pieces (U+0085, U+2028) for ends of lines, and others for numbers or truth values.
 
     >>> read_pieces('"</s>": 0\\nyes: 1\\n? "\\\\x85"\\n: 2')
     {'</s>': 0, 'yes': 1, '\\x85': 2}
@@ -199,7 +199,7 @@ def read_pieces(text: str) -> dict[str, int]:
 
 
 def _scalar(written: str) -> str:
-    """A key as it is written in YAML: plain, or in quotes."""
+    """Parse a key in YAML, plain or in quotes."""
     if len(written) > 1 and written[0] == written[-1] == "'":
         return written[1:-1].replace("''", "'")
     if len(written) > 1 and written[0] == written[-1] == '"':
@@ -210,7 +210,7 @@ def _scalar(written: str) -> str:
 def _weights(
     config: TransformerConfig, arrays: Mapping[str, NDArray[Any]], sizes: tuple[int, int], where: Path
 ) -> dict[str, Tensor]:
-    """The weights by our names, transposed, with rows of zeros for `<pad>`; `RunError` if they are not those."""
+    """The weights by our names, transposed, with rows of zeros for `<pad>`; `RunError` if they do not fit."""
     used: set[str] = set()
 
     def array(*names: str) -> NDArray[Any]:
@@ -262,7 +262,7 @@ def _decoding(decoder: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _license(readme: str, license: str) -> str | None:
-    """The name in the first line of LICENSE, or of README.md's license line, as OPUS-MT's packages have it."""
+    """The licence in README.md's license line, or else the first line of LICENSE, as in OPUS-MT's packages."""
     if match := re.search(r"licen[cs]e\**:?\s*\[?([\w .-]{3,60})", readme, re.IGNORECASE):
         return match[1].strip()
     return license.strip().partition("\n")[0][:100].strip() or None

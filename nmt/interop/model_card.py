@@ -1,4 +1,4 @@
-"""A Hugging Face model card: a README.md with metadata that programs read, and a page that people read.
+"""Model card for Hugging Face: a README.md with metadata for programs and text for people.
 
 The metadata follow https://huggingface.co/docs/hub/model-cards; `huggingface_hub`'s `ModelCard.load` reads them.
 """
@@ -15,37 +15,37 @@ from nmt.errors import ConfigError
 from nmt.evaluation.metrics import Score
 from nmt.interop.verification import UNKNOWN_LICENSE
 
-# Hugging Face's names of tasks; vectors may be of any.
+# Hugging Face's names of tasks; vectors may belong to any.
 _TASKS = {"text": "translation", "images": "image-to-text", "vectors": ""}
 _TASK_NAMES = {"text": "Translation", "images": "Image to", "vectors": "Vectors to"}
 
 
 class CardScores(NamedTuple):
-    """A model's scores on one set."""
+    """Scores of a model on one set."""
 
     name: str
-    """The set's name."""
+    """Name of the set."""
     split: str
     """`test`, or `validation` for the set that chose the model."""
     scores: dict[Metric, Score]
 
 
 class CardFacts(NamedTuple):
-    """What a card says about a model."""
+    """Content of a card."""
 
     name: str
     source: Literal["text", "vectors", "images"]
-    """What it reads."""
+    """Input of the model."""
     src_lang: str
     """A language code, as in the configuration; `zxx` for vectors and images without a language."""
     tgt_lang: str
     scores: Sequence[CardScores]
     description: str
-    """One or two sentences: what kind of model, of what size."""
+    """One or two sentences: kind and size of the model."""
     usage: str
-    """Markdown: how to translate with it."""
+    """Markdown: instructions for translating."""
     training: str
-    """Markdown: on what it was trained, and how."""
+    """Markdown: training data and settings."""
     limits: str
     """Markdown."""
     license: str = UNKNOWN_LICENSE
@@ -55,11 +55,11 @@ class CardFacts(NamedTuple):
     library: str = "nmt"
     """The library that loads the model."""
     base_model: str | None = None
-    """Hugging Face's name of the model that it was made from."""
+    """Hugging Face's name of the base model."""
 
 
 def check_card_options(license: str | None, datasets: Sequence[str]) -> None:
-    """Raise `ConfigError` if one of them cannot be an identifier on Hugging Face."""
+    """Raise `ConfigError` for what cannot be an identifier on Hugging Face."""
     if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", license):
         raise ConfigError(f"--license {license!r}: give Hugging Face's identifier, for example mit or cc-by-4.0")
     for dataset in datasets:
@@ -106,7 +106,7 @@ def _intended_use(facts: CardFacts) -> str:
 
 
 def _languages(facts: CardFacts) -> list[str]:
-    """The codes of both sides; of the target alone if the source has no language."""
+    """The language codes of both sides, or of the target alone if the source has no language."""
     return [code for code in (facts.src_lang, facts.tgt_lang) if code != "zxx"]
 
 

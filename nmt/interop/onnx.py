@@ -1,4 +1,4 @@
-"""Export of a Transformer as two ONNX graphs, traced from its own `encode`, `start` and `step`, and their check.
+"""Export of a Transformer as two ONNX graphs, traced from its own `encode`, `start` and `step`, and verified.
 
     input_ids (B, S), attention_mask (B, S) -> present.N.encoder.{key,value}
     input_ids (B, 1), encoder_attention_mask (B, S), past_key_values.N.{decoder,encoder}.{key,value}
@@ -55,7 +55,7 @@ class Graph(nn.Module):
 
 
 class _GivenCache(KeyValueCache):
-    """Keys and values that are inputs of a graph."""
+    """Cache whose keys and values are inputs of a graph."""
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         self._keys, self._values = keys, values
@@ -68,7 +68,7 @@ class _GivenCache(KeyValueCache):
 
 
 def write_graphs(model: Transformer, start: int, folder: Path) -> None:
-    """Write both graphs of a model whose targets begin with the id `start` into a folder that exists."""
+    """Write both graphs of a model whose targets begin with the id `start` into an existing folder."""
     parts = [f"{side}.{part}" for side in ("decoder", "encoder") for part in ("key", "value")]
     names = [f"{layer}.{part}" for layer in range(len(model.decoder)) for part in parts]
     ours, theirs = ([f"present.{name}" for name in names if side in name] for side in ("decoder", "encoder"))
@@ -88,7 +88,7 @@ def write_graphs(model: Transformer, start: int, folder: Path) -> None:
 
 
 def _write(graph: nn.Module, example: Any, dynamic: Any, inputs: list[str], outputs: list[str], file: Path) -> None:
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it says which packages it looked for, and has not found
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports missing packages
     with warnings.catch_warnings(action="ignore"):  # of torch about itself
         program: Any = torch.onnx.export(
             graph, example, input_names=inputs, output_names=outputs, dynamic_shapes=dynamic, dynamo=True, verbose=False
@@ -97,7 +97,7 @@ def _write(graph: nn.Module, example: Any, dynamic: Any, inputs: list[str], outp
 
 
 class OnnxState:
-    """The decoder's inputs but the tokens, for sentences with K hypotheses each."""
+    """Inputs of the decoder, except the tokens, for sentences with K hypotheses each."""
 
     def __init__(self, inputs: Inputs) -> None:
         self.inputs, self.beams = inputs, 1
@@ -114,11 +114,11 @@ class OnnxState:
 
 
 class OnnxModel(Seq2SeqModel[Inputs, OnnxState]):
-    """The graphs in a folder, run by onnxruntime on the CPU, as a model that our searches accept."""
+    """Model made of the graphs in a folder, run by onnxruntime on the CPU, for our searches."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.nothing = nn.Parameter(torch.zeros(1))  # says on which device searches work
+        self.nothing = nn.Parameter(torch.zeros(1))  # its device is that of the search
         session: Any = import_extra("onnxruntime", "onnx").InferenceSession
         self._encoder, self._decoder = (
             session(folder / n, providers=["CPUExecutionProvider"]) for n in (ENCODER, DECODER)
@@ -146,7 +146,7 @@ class OnnxModel(Seq2SeqModel[Inputs, OnnxState]):
 
 
 def _run(graph: Any, **inputs: Tensor) -> Inputs:
-    """The outputs of a graph; those that are part of the cache, under the names that they have as inputs."""
+    """Run a graph; outputs that belong to the cache have the names of the inputs."""
     names = [one.name.replace("present", "past_key_values") for one in graph.get_outputs()]
     arrays = graph.run(None, {name: part.numpy() for name, part in inputs.items()})
     return dict(zip(names, map(torch.from_numpy, arrays), strict=True))
@@ -157,8 +157,8 @@ def export_onnx(
 ) -> ExportedRun:
     """Write the run's model to RUN/export/onnx/, if onnxruntime gives the same translations as PyTorch.
 
-    They are compared on the text of `export_ctranslate2`, searched as nmt does. Raises `RunError` for a model that is
-    no Transformer, and `ExportError` if the translations differ by more than is allowed.
+    They are compared on the text of `export_ctranslate2`, with nmt's search. Raises `RunError` for a model that is no
+    Transformer, and `ExportError` if the translations differ too much.
     """
     prepared = prepare(run, "ONNX", _require_packages, src, ref, device, max_lines)
     config, tokenizers, special = prepared.config, prepared.tokenizers, prepared.tokenizers.tgt.special

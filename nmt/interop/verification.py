@@ -1,7 +1,7 @@
-"""The check that an exported model translates as its run does.
+"""Verification of an export: its translations against those of its run, and the description in export.json.
 
 The run's validation set, or other text, is translated with PyTorch in fp32 and with the export, by greedy search and by
-beam search. How an export is searched is the exporter's: a function from sources and search settings to translations.
+beam search. The exporter gives the search with its format: a function from sources and search settings to translations.
 """
 
 import contextlib
@@ -24,22 +24,22 @@ from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
 from nmt.training.record import read_record
 
 SAME_LINES = 0.995
-"""For an export that changes no weight, the minimum share of lines that must be the same."""
+"""Minimum share of equal lines, for an export that changes no weight."""
 BLEU_DIFFERENCE = 0.3
-"""The maximum loss of BLEU; for an export that changes no weight, the maximum change."""
+"""Maximum loss of BLEU; for an export that changes no weight, the maximum change."""
 
 PLAIN_SEARCH: dict[str, object] = {
     "max_length_ratio": 1000.0, "no_repeat_ngram_size": 0, "forbidden_words": (), "lower_capitals": False, "copied": (),
 }  # fmt: skip
-"""Changes of `decoding` without which other programs would find other translations: what they do not have."""
+"""Changes of `decoding` that switch off what other programs do not have, so that translations can be compared."""
 
 Translate = Callable[[Sequence[str], DecodingConfig], list[str]]
-"""The translations of lines with an export; `beam_size` 1 is greedy search."""
+"""Translation of lines with an export; `beam_size` 1 is greedy search."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """Verification of an export's translations of a test set with PyTorch's."""
+    """Comparison of an export's translations of a test set with PyTorch's."""
 
     beam_size: int
     lines: int
@@ -48,7 +48,7 @@ class Verification:
     export_score: Score
 
     def is_good(self, is_exact: bool) -> bool:
-        """Whether the export is kept; `is_exact` is one whose lines are to be the same. Others may gain BLEU."""
+        """True if the export may be kept; with `is_exact`, lines must be the same, else BLEU may also rise."""
         lost = self.torch_score.value - self.export_score.value
         if is_exact:
             return self.same_lines >= SAME_LINES * self.lines and abs(lost) <= BLEU_DIFFERENCE
@@ -62,7 +62,7 @@ class Verification:
 
 
 class Prepared(NamedTuple):
-    """A run's Transformer to export, and what the export is compared on."""
+    """A run's Transformer to export, and the text on which the export is compared."""
 
     run: RunFolder
     config: InferenceConfig
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
     model: Transformer
     text: TestSet
     device: str
-    """Where PyTorch translates it."""
+    """The device on which PyTorch translates it."""
 
 
 def prepare(
@@ -82,9 +82,10 @@ def prepare(
     device: str = "auto",
     max_lines: int | None = None,
 ) -> Prepared:
-    """All that an export to a `program`'s format needs, before anything is written.
+    """Load everything that an export to a `program`'s format needs, before anything is written.
 
-    `require` imports that program's package. An `NmtError` says what the format has no model for, and what is missing.
+    `require` imports that program's package. Raises an `NmtError` for a model that the format cannot express, and for
+    a missing package or text.
     """
     if run.is_export():
         raise RunError(f"{run.path}: is an export; name the run that it was made from")
@@ -96,7 +97,7 @@ def prepare(
             f"{run.path}: {program} has no models with model.architecture: {config.model.architecture}; PyTorch "
             f"translates with them (nmt translate --engine torch)"
         )
-    text = proof_text(run, src, ref, max_lines)
+    text = verification_text(run, src, ref, max_lines)
     require()
     choose_device(device)
     tokenizers = load_tokenizers(run.tokenizer)
@@ -105,10 +106,10 @@ def prepare(
     return Prepared(run, config, tokenizers, model, text, device)
 
 
-def proof_text(run: RunFolder, src: Path | None, ref: Path | None, max_lines: int | None = None) -> TestSet:
-    """The text of `src` and `ref` (or of `src` alone, a file with both sides), or the run's validation set.
+def verification_text(run: RunFolder, src: Path | None, ref: Path | None, max_lines: int | None = None) -> TestSet:
+    """Read the text of `src` and `ref` (or of `src` alone, a file with both sides), or the run's validation set.
 
-    With `max_lines`, at most so many, evenly spread.
+    With `max_lines`, at most that many lines, evenly spread.
     """
     try:
         if src or ref:
@@ -131,37 +132,34 @@ def verify(
     is_exact: bool | None,
     remedy: str = "",
 ) -> list[Verification]:
-    """Compare the export to `folder` with PyTorch in fp32, once with each of the search settings.
+    """Compare the export in `folder` with PyTorch in fp32, once with each of the search settings.
 
-    `ExportError` if the translations differ by more than is allowed, as in `Verification.is_good`; with `is_exact`
-    None, any difference is. White space at the ends of a line does not count: transformers removes it.
+    Raises `ExportError` if the translations differ too much (`Verification.is_good`); with `is_exact` None, any
+    difference is allowed. White space at the ends of a line does not count: transformers removes it.
     """
     run, text = prepared.run, prepared.text
     metrics = make_metrics(("bleu",), prepared.config.data.tgt_lang, run.evaluation_config().bleu_tokenizer)
-    found = []
+    verifications = []
     for settings in decodings:
         decoding = settings.model_copy(update={"precision": "fp32"})
         engine = load(run.path, device=prepared.device, decoding=decoding, engine="torch", own_process=True)
         ours, theirs = evaluate(engine, text, metrics), translate(text.src_lines(), decoding)
         same = sum(one.strip() == other.strip() for one, other in zip(ours.hypotheses, theirs, strict=True))
         export_score = score(metrics, theirs, text.references)["bleu"]
-        found.append(Verification(decoding.beam_size, len(theirs), same, ours.scores["bleu"], export_score))
-    if is_exact is not None and (bad := [str(one) for one in found if not one.is_good(is_exact)]):
+        verifications.append(Verification(decoding.beam_size, len(theirs), same, ours.scores["bleu"], export_score))
+    if is_exact is not None and (bad := [str(one) for one in verifications if not one.is_good(is_exact)]):
         raise ExportError(f"{folder}: not kept; it translates differently from {run.path}: {'; '.join(bad)}{remedy}")
-    return found
+    return verifications
 
 
 def greedy_and_beam(decoding: DecodingConfig) -> tuple[DecodingConfig, DecodingConfig]:
-    """The settings with greedy search, and with their beam size, or 5 if that is 1."""
+    """The settings with greedy search, and with beam search (of size 5 if theirs is 1)."""
     beam_size = decoding.beam_size if decoding.beam_size > 1 else 5
     return decoding.model_copy(update={"beam_size": 1}), decoding.model_copy(update={"beam_size": beam_size})
 
 
-# ---- What the export.json of every export says: what it was made from, how it was checked, and how it is called.
-
-
 UNKNOWN_LICENSE = "unknown"
-"""Hugging Face's word where no licence is stated; nobody may use such a model without asking."""
+"""Hugging Face's word for a missing licence; nobody may use such a model without asking."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +168,7 @@ class Base:
 
     name: str
     sha256: Mapping[str, str]
-    """Of its files, by name."""
+    """Hashes of its files, by name."""
     license: str = UNKNOWN_LICENSE
 
 
@@ -182,16 +180,16 @@ class ExportedRun:
     folder: str
     format: str
     model: ModelFile
-    """What it was made from."""
+    """The weights from which it was made."""
     base: Base | None
     license: str
     usage: Sequence[str]
-    """How the export is called, a line each."""
+    """Commands or code that use the export, one per line."""
     comparisons: Sequence[Verification]
     quantization: str | None
-    """The type of the weights, of exports to CTranslate2's format."""
+    """The type of the weights, for exports to CTranslate2's format."""
     notes: Sequence[str]
-    """What the format cannot express, and what that costs."""
+    """Parts of the model that the format cannot express, with their cost."""
 
 
 def describe(
@@ -204,7 +202,7 @@ def describe(
     notes: Sequence[str] = (),
     license: str | None = None,
 ) -> ExportedRun:
-    """The description of an export to `folder`; its licence is that of the base if none is given."""
+    """Describe an export in `folder`; without a given licence, it has that of its base."""
     base = base_of(run)
     license = license or (base.license if base else UNKNOWN_LICENSE)
     made_from = ModelFile.of(run.model_file)
@@ -214,7 +212,7 @@ def describe(
 
 
 class _Imported(Recorded):
-    """What imported.json says of where a model is from."""
+    """The origin of a model in imported.json."""
 
     name: str
     files: dict[str, str]
@@ -222,7 +220,7 @@ class _Imported(Recorded):
 
 
 def base_of(run: RunFolder) -> Base | None:
-    """What an imported run was imported from, or the run that a training started from; None for random weights."""
+    """The model from which a run was imported, or from which its training started; None for random weights."""
     file = run.path / "imported.json"
     if file.is_file():
         imported = _Imported.read(file, "import the model again")

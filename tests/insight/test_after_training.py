@@ -62,8 +62,8 @@ def test_large_validation_sets_are_compared_in_part(
     config = run.config().model_copy(update={"export": ExportConfig()})
     export_after_training(config, run)
     assert "\nexport: " in f"\n{capsys.readouterr().err}"
-    from nmt.interop.verification import proof_text
+    from nmt.interop.verification import verification_text
 
-    whole, part = proof_text(run, None, None), proof_text(run, None, None, max_lines=5)
+    whole, part = verification_text(run, None, None), verification_text(run, None, None, max_lines=5)
     assert part.src == [whole.src[index] for index in (0, 3, 6, 9, 12)]
     assert part.references == [[whole.references[0][index] for index in (0, 3, 6, 9, 12)]]

@@ -39,7 +39,7 @@ from nmt.decoding.translator import load
 from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError
 from nmt.evaluation.metrics import Score
 from nmt.interop.ctranslate2 import export_ctranslate2, write_model
-from nmt.interop.verification import Verification, proof_text
+from nmt.interop.verification import Verification, verification_text
 from nmt.models.source import pad, source_of
 from nmt.models.transformer import Transformer
 from nmt.runs.folder import RunFolder
@@ -328,8 +328,8 @@ def test_a_file_with_both_sides_is_the_text_to_compare_on(run: RunFolder) -> Non
     ref = ref[::-1]
     Path("other.de").write_text("".join(f"{line}\n" for line in ref))
     Path("both.csv").write_text("de,en\n" + "".join(f"{tgt},{one}\n" for one, tgt in zip(src, ref, strict=True)))
-    both = proof_text(run, Path("both.csv"), None)
-    assert both == proof_text(run, Path("val.en"), Path("other.de"))
+    both = verification_text(run, Path("both.csv"), None)
+    assert both == verification_text(run, Path("val.en"), Path("other.de"))
     assert (both.src, both.references) == (src, [ref])
 
 
