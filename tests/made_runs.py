@@ -73,7 +73,7 @@ def random_model(run: RunFolder, tokenizers: Tokenizers) -> Transformer:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.25 * torch.randn_like(parameter)
-        if config.of_layout.zero_start:
+        if config.of_layout.zero_bos_embedding:
             for table in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
                 table[special.pad] = 0
         if not config.of_layout.output_bias:

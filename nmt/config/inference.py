@@ -35,7 +35,7 @@ from nmt.config.source import TEXT, SourceConfig
 # ---- Layouts of imported Transformers: the differences of another program's models, by the name of their family.
 
 
-PositionKind = Literal["sinusoidal", "halves", "marian", "learned"]
+PositionKind = Literal["sinusoidal", "sin_then_cos", "marian", "sinusoidal_2d", "learned"]
 """Kinds of position embeddings; those but `learned` are sine waves (nmt/models/embeddings.py)."""
 LayoutName = Literal["nmt", "marianmt", "marianmt-own-start", "marianmt-unscaled", "marian"]
 
@@ -49,7 +49,7 @@ class Layout(NamedTuple):
     """Added to the variance in each layer normalisation."""
     scale_embeddings: bool
     """Whether embeddings are multiplied by the root of `d_model` before the positions are added."""
-    zero_start: bool
+    zero_bos_embedding: bool
     """Whether the decoder starts from a vector of zeros instead of an embedding. The row of `<pad>` is then zero, too,
     and stays so in training, as programs that read such models assume."""
     output_bias: bool
@@ -57,14 +57,18 @@ class Layout(NamedTuple):
 
 
 LAYOUTS: dict[LayoutName, Layout] = {
-    "nmt": Layout("sinusoidal", 1e-5, scale_embeddings=True, zero_start=False, output_bias=False),
+    "nmt": Layout("sinusoidal", 1e-5, scale_embeddings=True, zero_bos_embedding=False, output_bias=False),
     # Hugging Face's MarianMT: OPUS-MT's models as they were converted; those fine-tuned with transformers since, whose
     # first row is no longer zero; and those that transformers trained from its own defaults.
-    "marianmt": Layout("halves", 1e-5, scale_embeddings=True, zero_start=True, output_bias=True),
-    "marianmt-own-start": Layout("halves", 1e-5, scale_embeddings=True, zero_start=False, output_bias=True),
-    "marianmt-unscaled": Layout("halves", 1e-5, scale_embeddings=False, zero_start=False, output_bias=True),
+    "marianmt": Layout("sin_then_cos", 1e-5, scale_embeddings=True, zero_bos_embedding=True, output_bias=True),
+    "marianmt-own-start": Layout(
+        "sin_then_cos", 1e-5, scale_embeddings=True, zero_bos_embedding=False, output_bias=True
+    ),
+    "marianmt-unscaled": Layout(
+        "sin_then_cos", 1e-5, scale_embeddings=False, zero_bos_embedding=False, output_bias=True
+    ),
     # Marian's own files (marian-dev, src/models/transformer.h).
-    "marian": Layout("marian", 1e-6, scale_embeddings=True, zero_start=True, output_bias=True),
+    "marian": Layout("marian", 1e-6, scale_embeddings=True, zero_bos_embedding=True, output_bias=True),
 }
 
 

@@ -149,11 +149,10 @@ def _pieces(prepared: Prepared) -> tuple[bytes, tuple[str, ...]]:
     if kind == "marian" and src.special.tags:
         raise RunError(f"{run.path}: this model reads target tags such as {src.pieces(src.special.tags)[0]} before "
                        f"each source, which no Argos package can add")  # fmt: skip
-    positions = prepared.model.src_positions
-    if positions.kind == "learned" and len(positions.table) < _POSITIONS:
+    if (num_positions := len(prepared.model.src_positions.extended(_POSITIONS))) < _POSITIONS:
         raise RunError(
             f"{run.path}: Argos Translate translates sentences of up to 1,024 pieces, and this model has learned "
-            f"{len(positions.table):,} positions (model.max_positions); train with model.positions: "
+            f"{num_positions:,} positions (model.max_positions); train with model.positions: "
             f"sinusoidal, or max_positions: {_POSITIONS} and text of that length"
         )
     if src.model == tgt.model:

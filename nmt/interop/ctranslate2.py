@@ -34,7 +34,6 @@ from nmt.decoding.translator import load
 from nmt.errors import ConfigError
 from nmt.interop.verification import ExportedRun, Prepared, describe, greedy_and_beam, prepare, verify
 from nmt.models.attention import MultiHeadAttention
-from nmt.models.embeddings import sinusoidal_positions
 from nmt.models.transformer import FeedForward, Transformer
 from nmt.runs.exports import QUANTIZATIONS
 from nmt.runs.folder import RunFolder
@@ -217,13 +216,10 @@ def _transformer(model: Transformer, min_positions: int) -> Any:
         embeddings = part.embeddings[0] if part is spec.encoder else part.embeddings
         embeddings.weight = _array(embedding.weight)
         part.scale_embeddings = model.scale != 1  # before the positions are added
-        table = positions.table  # CTranslate2's own sinusoids differ
-        if positions.kind != "learned" and len(table) < min_positions:
-            table = sinusoidal_positions(min_positions, table.shape[1], positions.kind)
-        part.position_encodings.encodings = _array(table)
+        part.position_encodings.encodings = _array(positions.extended(min_positions))  # its own sine waves differ
         if isinstance(last_norm, nn.LayerNorm):
             _norm(part.layer_norm, last_norm)
-    spec.decoder.start_from_zero_embedding = model.zero_start
+    spec.decoder.start_from_zero_embedding = model.zero_bos_embedding
     spec.decoder.projection.weight = _array(model.output.weight)
     if model.output.bias is not None:
         spec.decoder.projection.bias = _array(model.output.bias)

@@ -156,7 +156,7 @@ def _tensors(model: Transformer, config: TransformerConfig, sides: tuple[_Side, 
         if name.startswith(("src_embedding", "tgt_embedding", "output")):
             side = sides[0] if name.startswith("src") else sides[1]
             value = value[side.ids]
-            if config.of_layout.zero_start and "embedding" in name:
+            if config.of_layout.zero_bos_embedding and "embedding" in name:
                 value[side.start] = 0
         tensors[theirs] = value[None] if theirs == LOGITS_BIAS else value
     return {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

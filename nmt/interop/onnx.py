@@ -80,7 +80,7 @@ def write_graphs(model: Transformer, start: int, folder: Path) -> None:
     auto: Any = torch.export.Dim.AUTO
     rows = {0: auto, 1: auto}
     _write(Graph(model), (ids, mask), (rows, rows), ["input_ids", "attention_mask"], theirs, folder / ENCODER)
-    if model.zero_start:  # in the example the position is not the first, where `step` does this
+    if model.zero_bos_embedding:  # in the example the position is not the first, where `step` does this
         model.tgt_embedding.register_forward_hook(lambda _, given, found: found * (given[0] != start)[..., None])
     inputs = ["input_ids", "encoder_attention_mask", *(f"past_key_values.{name}" for name in names)]
     dynamic = ({0: auto}, rows, [{0: auto, 2: auto}] * len(names))

@@ -1,4 +1,4 @@
-"""What takes the embedding's place if the sources are vectors or images: a model's first layer.
+"""Position embeddings, and the first layer of a source of vectors or images.
 
     vectors  ->  [two convolutions over time, stride 2]           -> Linear -> LayerNorm -> + positions
     patches  ->  [convolutions over the picture, stride 2 each]   -> Linear -> LayerNorm -> + positions
@@ -6,10 +6,12 @@
 Without convolutions, a Transformer encoder over patches is that of ViT (Dosovitskiy et al. 2021, "An Image Is Worth
 16x16 Words"), without its class token.
 
-Shapes: B batch, S source length, F features, D d_model, G patches in a row or column, P pixels in a row of a patch.
+Shapes: B batch, T length, S source length, F features, D d_model, G patches in a row or column, P pixels in a row of a
+patch.
 """
 
 import itertools
+import math
 
 import torch
 import torch.nn.functional as F
@@ -20,48 +22,16 @@ from nmt.config.source import ImageSource, VectorSource
 from nmt.models.dropout import Dropout
 from nmt.models.source import Source
 
-# ---- Position embeddings: fixed sine waves, in one or two dimensions and in three layouts, or learned vectors.
-#
-# Shapes: B batch, T length, D d_model, G rows and columns of a grid.
 
+class PositionEmbeddings(nn.Module):
+    """The vectors that are added to the states, one for each position: fixed sine waves, or learned.
 
-def sinusoidal_positions(length: int, d_model: int, kind: PositionKind = "sinusoidal") -> Tensor:
-    """(length, D): PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same angle (section 3.5).
-
-    Each pair (2i, 2i+1) rotates by a fixed angle per position, so PE(pos + k) is a rotation of PE(pos)
-    that depends only on k.
-
-    `halves` has the same numbers in another order: all sines, then all cosines, as Hugging Face and CTranslate2 have
-    them. `marian` has this order, too, but divides by D/2 - 1 in the exponent: 10000^(i/(D/2-1)), so that the slowest
-    wave is 10000 times as long as the fastest (Marian's AddPositionalEmbeddings).
-    """
-    positions = torch.arange(length, dtype=torch.float64)[:, None]
-    exponents = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model  # (D/2,): 2i / D
-    if kind == "marian":
-        exponents = torch.arange(d_model // 2, dtype=torch.float64) / (d_model // 2 - 1)
-    frequencies = 10000.0**-exponents  # (D/2,)
-    angles = positions * frequencies  # (length, D/2)
-    waves = [angles.sin(), angles.cos()]
-    if kind != "sinusoidal":
-        return torch.cat(waves, dim=1).float()  # (length, D)
-    return torch.stack(waves, dim=-1).flatten(1).float()  # (length, D)
-
-
-def sinusoidal_positions_2d(grid: int, d_model: int) -> Tensor:
-    """(G * G, D), row by row: the first D/2 numbers are `sinusoidal_positions` of the row, the others of the column."""
-    one = sinusoidal_positions(grid, d_model // 2)  # (G, D/2)
-    rows, columns = one[:, None].expand(-1, grid, -1), one[None].expand(grid, -1, -1)  # (G, G, D/2)
-    return torch.cat([rows, columns], dim=2).flatten(0, 1)  # (G * G, D)
-
-
-class PositionalEncoding(nn.Module):
-    """Adds a sinusoidal or learned vector to the state at each position.
-
-    >>> PositionalEncoding(d_model=4, max_positions=10)(torch.zeros(1, 2, 4))[0, 0].tolist()
+    >>> PositionEmbeddings(d_model=4, max_positions=10)(torch.zeros(1, 2, 4))[0, 0].tolist()
     [0.0, 1.0, 0.0, 1.0]
     """
 
     table: Tensor
+    """(max_positions, D)"""
 
     def __init__(self, d_model: int, max_positions: int, kind: PositionKind = "sinusoidal") -> None:
         super().__init__()
@@ -74,9 +44,52 @@ class PositionalEncoding(nn.Module):
                 table = sinusoidal_positions(max_positions, d_model, kind)
             self.register_buffer("table", table, persistent=False)
 
+    def initialise(self) -> None:
+        """Draw the first values of learned vectors."""
+        if self.kind == "learned":
+            nn.init.normal_(self.table, std=0.02)
+
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D)"""
+        """Add the vectors of positions 0 to T - 1: (B, T, D) -> (B, T, D)."""
         return x + self.table[: x.shape[1]]
+
+    def at(self, position: int) -> Tensor:
+        """The vector of a position, (D,)."""
+        return self.table[position]
+
+    def extended(self, length: int) -> Tensor:
+        """The vectors of at least `length` positions, (N, D), if the kind has more than it was trained with."""
+        if self.kind == "learned" or len(self.table) >= length:
+            return self.table
+        return sinusoidal_positions(length, self.table.shape[1], self.kind)
+
+
+def sinusoidal_positions(length: int, d_model: int, kind: PositionKind = "sinusoidal") -> Tensor:
+    """(length, D): PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same angle (section 3.5).
+
+    Each pair (2i, 2i+1) rotates by a fixed angle per position, so PE(pos + k) is a rotation of PE(pos)
+    that depends only on k.
+
+    `sin_then_cos` has the same numbers in another order: all sines, then all cosines, as Hugging Face and CTranslate2
+    have them. `marian` has this order, too, but divides by D/2 - 1 in the exponent: 10000^(i/(D/2-1)), so that the
+    slowest wave is 10000 times as long as the fastest (Marian's AddPositionalEmbeddings). `sinusoidal_2d` is for G * G
+    patches, row by row: the first D/2 numbers encode a patch's row, the others its column.
+    """
+    if kind == "sinusoidal_2d":
+        grid = math.isqrt(length)
+        line = sinusoidal_positions(grid, d_model // 2)  # (G, D/2)
+        rows, columns = line[:, None].expand(-1, grid, -1), line[None].expand(grid, -1, -1)  # (G, G, D/2)
+        return torch.cat([rows, columns], dim=2).flatten(0, 1)  # (G * G, D)
+    positions = torch.arange(length, dtype=torch.float64)[:, None]
+    exponents = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model  # (D/2,): 2i / D
+    if kind == "marian":
+        exponents = torch.arange(d_model // 2, dtype=torch.float64) / (d_model // 2 - 1)
+    frequencies = 10000.0**-exponents  # (D/2,)
+    angles = positions * frequencies  # (length, D/2)
+    waves = [angles.sin(), angles.cos()]
+    if kind != "sinusoidal":
+        return torch.cat(waves, dim=1).float()  # (length, D)
+    return torch.stack(waves, dim=-1).flatten(1).float()  # (length, D)
 
 
 class VectorLayer(nn.Module):
@@ -94,13 +107,8 @@ class VectorLayer(nn.Module):
             self.stem = PatchStem(source, d_model) if source.type == "images" else TimeStem(source.features, d_model)
         self.linear = nn.Linear(width, d_model)
         self.norm = nn.LayerNorm(d_model)
-        self.positions = PositionalEncoding(
-            d_model,
-            source.grid**2 if source.type == "images" else max_positions,
-            "learned" if source.positions == "learned" else "sinusoidal",
-        )
-        if source.type == "images" and source.positions == "sinusoidal_2d" and not self.positions.table.is_meta:
-            self.positions.table.copy_(sinusoidal_positions_2d(source.grid, d_model))
+        length = source.grid**2 if source.type == "images" else max_positions
+        self.positions = PositionEmbeddings(d_model, length, source.positions)
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Source) -> Source:

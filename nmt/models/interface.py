@@ -18,7 +18,7 @@ from nmt.config.section import ModelPart
 from nmt.config.source import SourceConfig
 from nmt.errors import RunError
 from nmt.models.dropout import Dropout
-from nmt.models.embeddings import PositionalEncoding, VectorLayer
+from nmt.models.embeddings import PositionEmbeddings, VectorLayer
 from nmt.models.source import Source
 
 
@@ -132,8 +132,8 @@ class TrainableModel(Seq2SeqModel[M, S]):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
-            elif isinstance(module, PositionalEncoding) and isinstance(module.table, nn.Parameter):
-                nn.init.normal_(module.table, std=0.02)
+            elif isinstance(module, PositionEmbeddings):
+                module.initialise()
         if tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight
 

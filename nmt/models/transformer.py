@@ -18,7 +18,7 @@ from nmt.config.inference import TransformerConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, Recorded, attention_bias
 from nmt.models.dropout import Dropout
-from nmt.models.embeddings import PositionalEncoding
+from nmt.models.embeddings import PositionEmbeddings
 from nmt.models.interface import Backend, L, Layers, TrainableModel
 from nmt.models.source import Source, for_heads
 
@@ -185,7 +185,7 @@ class TransformerState:
 class Transformer(TrainableModel[Memory, TransformerState]):
     """Embeddings, encoder, decoder and output projection."""
 
-    src_positions: PositionalEncoding
+    src_positions: PositionEmbeddings
 
     def __init__(
         self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
@@ -194,10 +194,10 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         layout = config.of_layout
         if not layout.scale_embeddings:
             self.scale = 1.0
-        self.zero_start = layout.zero_start
+        self.zero_bos_embedding = layout.zero_bos_embedding
         if source.type == "text":
-            self.src_positions = PositionalEncoding(config.d_model, config.max_positions, config.position_kind)
-        self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, config.position_kind)
+            self.src_positions = PositionEmbeddings(config.d_model, config.max_positions, config.position_kind)
+        self.tgt_positions = PositionEmbeddings(config.d_model, config.max_positions, config.position_kind)
         shared = config.share_layers
         self.encoder = layers_of(lambda: EncoderLayer(config), config.num_encoder_layers, shared)
         self.decoder = layers_of(lambda: DecoderLayer(config), config.num_decoder_layers, shared)
@@ -234,7 +234,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def _embed_targets(self, tgt_in: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
         vectors = self.tgt_embedding(tgt_in) * self.scale
-        if self.zero_start:  # position 0 is always the start
+        if self.zero_bos_embedding:  # position 0 is always the start
             vectors = F.pad(vectors[:, 1:], (0, 0, 1, 0))
         embedded: Tensor = self.dropout(self.tgt_positions(vectors))
         return embedded
@@ -265,9 +265,9 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def step(self, tokens: Tensor, state: TransformerState) -> Tensor:
         """(B, K) -> logits (B, K, V)"""
         x = self.tgt_embedding(tokens) * self.scale  # (B, K, D), every token at position `state.length`
-        if self.zero_start and state.length == 0:
+        if self.zero_bos_embedding and state.length == 0:
             x = torch.zeros_like(x)
-        x = x + self.tgt_positions.table[state.length]
+        x = x + self.tgt_positions.at(state.length)
         state.add_places(tokens.shape[1])
         prefix_bias = state.prefix_bias[:, None]  # (B, 1, K, places)
         for layer, layer_state in zip(self.decoder, state.layers, strict=True):
@@ -282,7 +282,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
 
     def padding_rows(self, src_pad: int, tgt_pad: int) -> list[tuple[Tensor, int]]:
         """As `TrainableModel.padding_rows`."""
-        if not self.zero_start:
+        if not self.zero_bos_embedding:
             return []
         rows: list[tuple[Tensor, int]] = [(self.tgt_embedding.weight, tgt_pad), (self.output.weight, tgt_pad)]
         if self.src_vectors is None:

@@ -34,7 +34,7 @@ from nmt.errors import ConfigError, DataError, MissingExtraError
 from nmt.insight.attention import AttentionMaps, Picture
 from nmt.insight.attention_output import write_page
 from nmt.insight.explanation import Candidate, Explanation, Step
-from nmt.models.embeddings import VectorLayer, sinusoidal_positions_2d
+from nmt.models.embeddings import VectorLayer, sinusoidal_positions
 from nmt.models.source import source_of
 from nmt.models.transformer import Transformer
 from nmt.runs.folder import open_run
@@ -189,7 +189,7 @@ def test_without_pillow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("grid", "d_model"), [(1, 4), (3, 8), (7, 20)])
 def test_positions_in_two_dimensions_are_those_of_the_row_and_of_the_column(grid: int, d_model: int) -> None:
-    found = sinusoidal_positions_2d(grid, d_model)
+    found = sinusoidal_positions(grid**2, d_model, "sinusoidal_2d")
     half = d_model // 2
     for row, column, i in itertools.product(range(grid), range(grid), range(0, half, 2)):
         for place, start in ((row, 0), (column, half)):
@@ -201,7 +201,7 @@ def test_positions_in_two_dimensions_are_those_of_the_row_and_of_the_column(grid
 def test_the_first_layer_adds_a_patchs_position_in_the_picture() -> None:
     layer = VectorLayer(SOURCE, d_model=8, max_positions=20, dropout=0.0).eval()
     values = torch.randn(1, 4, 48)
-    expected = layer.norm(layer.linear(values)) + sinusoidal_positions_2d(2, 8)
+    expected = layer.norm(layer.linear(values)) + sinusoidal_positions(4, 8, "sinusoidal_2d")
     source = source_of([values[0].numpy()], OWN_SPECIAL_IDS)
     torch.testing.assert_close(layer(source).values, expected)
     learned = VectorLayer(SOURCE.model_copy(update={"positions": "learned"}), 8, 20, 0.0)

@@ -176,7 +176,7 @@ def test_the_preset_sets_what_marianmt_needs() -> None:
     data = {"src_lang": "en", "tgt_lang": "de"}
     config = InferenceConfig(data=data, model={"preset": "marian"})
     model = config.model
-    assert (model.norm, model.position_kind, model.activation) == ("post", "halves", "swish")
+    assert (model.norm, model.position_kind, model.activation) == ("post", "sin_then_cos", "swish")
     assert model.layout == "marianmt"
     assert InferenceConfig(data=data, model={"preset": "marian", "activation": "relu"}).model.activation == "relu"
     with pytest.raises(ValueError, match=r"model\.preset: marian needs model\.norm: post, not pre"):

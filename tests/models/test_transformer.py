@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nmt.config.inference import LayoutName, PositionKind, TransformerConfig
 from nmt.models.attention import MultiHeadAttention
-from nmt.models.embeddings import PositionalEncoding, sinusoidal_positions
+from nmt.models.embeddings import PositionEmbeddings, sinusoidal_positions
 from nmt.models.factory import build_model
 from nmt.models.source import Source, look_ahead_mask, pad, source_of
 from nmt.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer
@@ -161,7 +161,7 @@ def test_states_and_logits_equal_torchs_transformer(
 def test_layouts_of_imported_models_against_torchs_transformer(
     small_config: TransformerConfig, norm: str, layout: LayoutName, epsilon: float, scale: int, first: int
 ) -> None:
-    """Waves in halves, embeddings that are not scaled, a start from zero, another epsilon, and a bias."""
+    """All sines before all cosines, embeddings that are not scaled, a start from zero, another epsilon, and a bias."""
     config = small_config.model_copy(update={"norm": norm, "tie_embeddings": "none", "layout": layout})
     model = make_model(config)
     theirs = torchs_transformer(model, config)
@@ -229,9 +229,9 @@ def test_sinusoidal_positions_are_the_papers_formula(d_model: int) -> None:
     torch.testing.assert_close(sinusoidal_positions(300, d_model), paper_positions(300, d_model), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["halves", "marian"])
+@pytest.mark.parametrize("kind", ["sin_then_cos", "marian"])
 def test_the_other_sine_waves_are_their_formulas(kind: PositionKind) -> None:
-    """Marian: src/tensors/cpu/tensor_operators.cpp of marian-dev; halves: CTranslate2's and transformers' Marian."""
+    """marian: src/tensors/cpu/tensor_operators.cpp of marian-dev; sin_then_cos: CTranslate2, transformers' Marian."""
     length, d_model = 70, 12
     expected = np.zeros((length, d_model))
     for pos in range(length):
@@ -257,7 +257,7 @@ def test_moving_by_k_positions_is_one_fixed_rotation(k: int) -> None:
 
 @pytest.mark.parametrize("learned", [True, False])
 def test_positions_are_added_from_the_first_on(learned: bool) -> None:
-    encoding = PositionalEncoding(d_model=6, max_positions=12, kind="learned" if learned else "sinusoidal")
+    encoding = PositionEmbeddings(d_model=6, max_positions=12, kind="learned" if learned else "sinusoidal")
     if learned:
         nn.init.normal_(encoding.table)
     x = torch.randn(2, 4, 6)
@@ -268,7 +268,7 @@ def test_positions_are_added_from_the_first_on(learned: bool) -> None:
 
 
 def test_changing_a_learned_position_changes_that_position_alone() -> None:
-    encoding = PositionalEncoding(d_model=6, max_positions=12, kind="learned")
+    encoding = PositionEmbeddings(d_model=6, max_positions=12, kind="learned")
     x = torch.randn(2, 5, 6)
     before = encoding(x).detach()
     with torch.no_grad():

@@ -95,7 +95,7 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
 @pytest.mark.parametrize("tie", ["all", "none"])
 def test_padding_stays_zero_where_a_model_needs_it(copy_task: Path, tie: str) -> None:
     """In the embeddings, as with torch's `padding_idx`, and in the output; other models train the output's row."""
-    for zero_start, layout in ((True, "marianmt"), (False, "marianmt-own-start")):
+    for zero_bos, layout in ((True, "marianmt"), (False, "marianmt-own-start")):
         run = trained(copy_task, layout, f"model.layout={layout}", f"model.tie_embeddings={tie}",
                       "training.max_steps=3", "training.weight_decay=0.1")  # fmt: skip
         weights, state = (load_file(run.checkpoints / "3" / f"{name}.safetensors") for name in ("model", "state"))
@@ -104,10 +104,10 @@ def test_padding_stays_zero_where_a_model_needs_it(copy_task: Path, tie: str) ->
         for name in names:
             moments = state[f"optimizer.{name}.exp_avg"]  # a row of each piece
             assert moments[4:].any(), name
-            if zero_start:
+            if zero_bos:
                 assert not weights[name][0].any(), name
                 assert not moments[0].any(), name
-        assert zero_start or state["optimizer.output.bias.exp_avg"][0] != 0
+        assert zero_bos or state["optimizer.output.bias.exp_avg"][0] != 0
 
 
 @pytest.mark.parametrize("scaled", [False, True])
