@@ -49,13 +49,9 @@ class PositionEmbeddings(nn.Module):
         if self.kind == "learned":
             nn.init.normal_(self.table, std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Add the vectors of positions 0 to T - 1: (B, T, D) -> (B, T, D)."""
-        return x + self.table[: x.shape[1]]
-
-    def at(self, position: int) -> Tensor:
-        """The vector of a position, (D,)."""
-        return self.table[position]
+    def forward(self, x: Tensor, position: int | None = None) -> Tensor:
+        """(B, T, D) at positions 0 to T - 1, or all at one `position` -> (B, T, D)"""
+        return x + (self.table[: x.shape[1]] if position is None else self.table[position])
 
     def extended(self, length: int) -> Tensor:
         """The vectors of at least `length` positions, (N, D), if the kind has more than it was trained with."""

@@ -267,7 +267,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         x = self.tgt_embedding(tokens) * self.scale  # (B, K, D), every token at position `state.length`
         if self.zero_bos_embedding and state.length == 0:
             x = torch.zeros_like(x)
-        x = x + self.tgt_positions.at(state.length)
+        x = self.tgt_positions(x, state.length)
         state.add_places(tokens.shape[1])
         prefix_bias = state.prefix_bias[:, None]  # (B, 1, K, places)
         for layer, layer_state in zip(self.decoder, state.layers, strict=True):
