@@ -199,9 +199,9 @@ def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Rank
     device = prepared.device
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=not ranks.is_main), ranks=ranks)
     trainer.model.train()
-    stream = trainer._updates()
+    stream = trainer.updates()
     for _ in range(warmup):
-        trainer._update(*next(stream))
+        trainer.update(*next(stream))
     before = peak_of_all(device, prepared.dtype, ranks)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -212,7 +212,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Rank
         asked = time.perf_counter()
         share, num_tokens = next(stream)
         waited += time.perf_counter() - asked
-        trainer._update(share, num_tokens)
+        trainer.update(share, num_tokens)
         if device.type == "cuda":
             ends.append(torch.cuda.Event(enable_timing=True))
             ends[-1].record()

@@ -22,7 +22,7 @@ from nmt.runs.history import (
     read_history,
 )
 from nmt.system.files import is_locked
-from nmt.training.limits import reached
+from nmt.training.stopping import reached
 
 State = Literal[
     "vocabulary", "preparing", "training", "interrupted", "finished", "diverged", "average", "model", "export", "broken"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -14,8 +14,13 @@ from nmt.batches.dataset import EncodedCorpus
 from nmt.config.formats import pairs_format
 from nmt.config.training import Config
 from nmt.corpora.pairs import places_of
+from nmt.errors import TrainingError
+from nmt.runs.folder import RunFolder
 from nmt.runs.history import Progress
 from nmt.runs.weights import weights_of
+from nmt.system.distributed import ALONE, Ranks
+from nmt.system.files import write_json
+from nmt.training.resuming import restart_hint
 
 MAX_SKIPPED = 20  # updates in a row, whose gradients are not finite
 MAX_LINES_SHOWN = 10
@@ -35,8 +40,12 @@ class Skipped(NamedTuple):
 class DivergenceDetector:
     """Examines, at each logging interval, the updates since the last one."""
 
-    def __init__(self, config: Config, corpus: EncodedCorpus, vocab_size: int) -> None:
+    def __init__(
+        self, config: Config, corpus: EncodedCorpus, vocab_size: int, run: RunFolder, ranks: Ranks = ALONE
+    ) -> None:
         self._config = config
+        self._run = run
+        self._ranks = ranks
         self._corpus = corpus
         # An untrained model's loss is ln(vocab_size) nats a token; an increase by half as much is no fluctuation.
         self._max_increase = math.log(vocab_size) / 2
@@ -59,17 +68,29 @@ class DivergenceDetector:
         self._updates.clear()
         return found
 
-    def verdict(self, progress: Progress, record: Mapping[str, Any]) -> str:
-        """Why training should stop after this interval, or ''; `record` is the interval's log record."""
+    def verdict(self, progress: Progress, figures: Mapping[str, Any]) -> str:
+        """The reason to stop after an interval, or ''; `figures` are those of `IntervalSums.read`."""
         if progress.skipped_in_row >= MAX_SKIPPED:
             return f"the gradients of the last {progress.skipped_in_row:,} updates are not finite"
-        if record["skipped_updates"] == record["updates"]:
+        if figures["skipped_updates"] == figures["updates"]:
             return ""
-        loss, lowest = record["loss"], progress.lowest_loss
+        loss, lowest = figures["loss"], progress.lowest_loss
         if lowest is not None and not loss <= lowest + self._max_increase:
             return f"the loss has exploded: {loss:.2f}, where it was {lowest:.2f} before"
         progress.lowest_loss = loss if lowest is None else min(loss, lowest)
         return ""
+
+    def stop(self, reason: str, step: int, model: nn.Module) -> NoReturn:
+        """Write a diagnosis and end the training with a `TrainingError`; the last checkpoint is kept."""
+        run, settings = self._run, self._config.training
+        if self._ranks.is_main:
+            write_json(run.diagnosis_file, _diagnosis(reason, step, model))
+        raise TrainingError(
+            f"{reason}, at step {step:,}; {run.diagnosis_file} holds figures of the weights, {run.metrics_file} "
+            f"the losses and the lines of skipped updates, and the last checkpoint is kept. If the training has "
+            f"diverged, lower training.learning_rate ({settings.learning_rate:g}) or raise training.warmup_steps "
+            f"({settings.warmup_steps}), and {restart_hint(run)}"
+        )
 
     def lines(self, pairs: Sequence[NDArray[np.integer]]) -> dict[str, list[int]]:
         """The line numbers of pairs, by source file; they are the same in the target file. In a TMX: of its units."""
@@ -92,7 +113,7 @@ def listed(lines: Mapping[str, Sequence[int]]) -> str:
     )
 
 
-def diagnosis(reason: str, step: int, model: nn.Module) -> dict[str, Any]:
+def _diagnosis(reason: str, step: int, model: nn.Module) -> dict[str, Any]:
     """JSON for finding the cause: statistics of the weights; metrics.jsonl has the losses and the skipped lines."""
     weights = {
         name: {

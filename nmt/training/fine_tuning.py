@@ -230,8 +230,8 @@ def _check_replayed(config: Config, run: RunFolder) -> None:
 _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.(.+)")
 
 
-def load_start(model: nn.Module, file: Path) -> list[str]:
-    """Read the weights that a training starts from; returns a line for the encoder or decoder that loses layers.
+def load_start(model: nn.Module, file: Path) -> None:
+    """Read the weights that a training starts from; an encoder or decoder that loses layers is logged.
 
     Raises `RunError` if they do not fit.
     """
@@ -239,10 +239,9 @@ def load_start(model: nn.Module, file: Path) -> list[str]:
     counts, of = _num_layers(wanted), _num_layers(stored)
     chosen = {part: kept_layers(counts[part], of[part]) for part in ("encoder", "decoder") if counts[part] < of[part]}
     copy_weights(with_layers(stored, chosen), wanted, file)
-    return [
-        f"{part:11} layers kept of {of[part]}: {', '.join(str(layer + 1) for layer in layers) or 'none'}"
-        for part, layers in chosen.items()
-    ]
+    for part, layers in chosen.items():
+        numbers = ", ".join(str(layer + 1) for layer in layers)
+        log.info(f"{part:11} layers kept of {of[part]}: {numbers or 'none'}")
 
 
 def kept_layers(count: int, of: int) -> list[int]:

@@ -22,7 +22,7 @@ from nmt.config.training import TrainingConfig
 from nmt.errors import ConfigError
 from nmt.system.devices import choose_device
 from nmt.system.processes import cores_to_use
-from nmt.training.limits import SIGNALS
+from nmt.training.stopping import SIGNALS
 
 HOST = "127.0.0.1"
 

@@ -167,6 +167,16 @@ def _too_large(rows: int, width: int, device: torch.device, free: int | None = N
     return TrainingError(f"the worst batch, {rows:,} pairs of {width:,} pieces, does not fit into {space}; {remedy}")
 
 
+def batch_error(step: int, batch: Batch, lines: str, settings: TrainingConfig) -> TrainingError:
+    """The error of an update with a micro-batch, of these lines, that does not fit into memory."""
+    (rows, src_length), tgt_length = batch.source.mask.shape, batch.tgt_in.shape[1]
+    return TrainingError(
+        f"out of memory in step {step:,}, with {rows:,} pairs of {src_length:,} and {tgt_length:,} pieces "
+        f"({lines}); lower training.batch_tokens ({settings.batch_tokens}) or data.max_length, "
+        f"and resume from the last checkpoint"
+    )
+
+
 def with_batches(settings: TrainingConfig, count: int) -> TrainingConfig:
     """Replace `batch_tokens: auto` by `count` micro-batches an update, which share `update_tokens`."""
     assert settings.update_tokens is not None, "checked by TrainingConfig"

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from nmt.runs.folder import RunFolder
+from nmt.runs.history import Progress, duration
 from nmt.system.console import log, progress_bar
 from nmt.system.distributed import ALONE, Ranks
 from nmt.system.files import append, flush_one, write_text
@@ -57,27 +59,58 @@ class Monitor:
             with contextlib.suppress(OSError):
                 self._bar.update()
 
-    def interval(self, record: dict[str, Any], time_left: str) -> None:
-        """Log the means over an interval's updates."""
+    def interval(
+        self,
+        progress: Progress,
+        figures: Mapping[str, Any],
+        learning_rate: float,
+        total_steps: int | None,
+        seconds_left: float,
+    ) -> None:
+        """Log an interval's `figures`, as `IntervalSums.read` returns them."""
+        record = {
+            "step": progress.step,
+            "epoch": progress.current_epoch,
+            **figures,
+            "learning_rate": learning_rate,
+            "seconds": progress.seconds,
+            "total_steps": total_steps,
+            "seconds_left": seconds_left,
+        }
         self._append({"kind": "train", **record})
         shown = {
-            "loss": "-" if record["loss"] is None else f"{record['loss']:.3f}",
-            "lr": f"{record['learning_rate']:.2e}",
-            "tokens/s": f"{record['tgt_tokens_per_second']:,.0f}",
+            "loss": "-" if figures["loss"] is None else f"{figures['loss']:.3f}",
+            "lr": f"{learning_rate:.2e}",
+            "tokens/s": f"{figures['tgt_tokens_per_second']:,.0f}",
         }
+        time_left = duration(seconds_left)
         if self._bar is None:
             values = "  ".join(f"{name} {value}" for name, value in shown.items())
-            log.info(f"step {record['step']:,}  epoch {record['epoch']}  {values}  left {time_left}")
+            log.info(f"step {progress.step:,}  epoch {progress.current_epoch}  {values}  left {time_left}")
         else:
             if self._bar.total is None:  # otherwise the bar shows it
                 shown["left"] = time_left
             with contextlib.suppress(OSError):
                 self._bar.set_postfix(shown)
 
-    def validation(self, record: dict[str, Any], is_best: bool) -> None:
+    def validation(self, progress: Progress, scores: Mapping[str, float], is_best: bool) -> None:
         """Log the scores of a validation."""
+        record = {
+            "step": progress.step,
+            "epoch": progress.current_epoch,
+            "complete_epochs": progress.epoch,
+            **scores,
+            "seconds": progress.seconds,
+            "validation_key": progress.validation_key,
+        }
         self._append({"kind": "validation", **record})
-        log.info(f"step {record['step']:,}  validation: {_values(record)}{'  (best so far)' if is_best else ''}")
+        log.info(f"step {progress.step:,}  validation: {_in_words(scores)}{'  (best so far)' if is_best else ''}")
+
+    def finished(self, reason: str, progress: Progress, metric: str | None, run: RunFolder) -> None:
+        """Log the end of a training; `metric` chose its model, the one of the last step if it is None."""
+        step, seconds = progress.best_step, duration(progress.seconds)
+        best = f"best {metric} {progress.best_values[metric]:.3f} at step" if metric else "the weights of step"
+        log.info(f"finished: {reason}; {best} {step:,}; {seconds} of training; the model is in {run.path}")
 
     def skipped(self, skipped: Skipped, is_usual: bool) -> None:
         """Log a skipped update; not printed where this `is_usual` (fp16 finds its loss scale this way)."""
@@ -119,7 +152,6 @@ class IntervalSums:
         self._device = device
         self._ranks = ranks
         self._if_skipped = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], device=device)
-        self.announced = False
         self._reset()
 
     def _reset(self) -> None:
@@ -184,10 +216,9 @@ class IntervalSums:
         return figures, per_update
 
 
-def _values(record: Mapping[str, Any]) -> str:
-    """The scores in a record, in words."""
-    found = [(name, record.get(name), 3 if name == "loss" else 2) for name in ("loss", "bleu", "chrf", "ter")]
-    return "  ".join(f"{name} {value:.{digits}f}" for name, value, digits in found if value is not None)
+def _in_words(scores: Mapping[str, float]) -> str:
+    digits = {"loss": 3, "bleu": 2, "chrf": 2, "ter": 2}
+    return "  ".join(f"{name} {scores[name]:.{count}f}" for name, count in digits.items() if name in scores)
 
 
 def _step_of(line: str) -> float:

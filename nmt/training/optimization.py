@@ -59,7 +59,7 @@ def learning_rate(step: int, config: TrainingConfig, start: int = 0) -> float:
     return config.min_learning_rate + (peak - config.min_learning_rate) * left
 
 
-def update(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | None, rate: float) -> Tensor:
+def clip_and_step(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | None, rate: float) -> Tensor:
     """Clip the gradients and update the parameters; returns the global norm before clipping, ().
 
     fp16 gradients are unscaled first, so that their true norm is clipped. The update is skipped if the norm is not

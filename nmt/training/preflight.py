@@ -26,7 +26,8 @@ from nmt.tokenizers.statistics import side_report, survey
 from nmt.training.memory import fit_batch_tokens, free_memory, held_memory, size, try_worst_batch, with_batches
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import Prepared, Problems, prepare
-from nmt.training.trainer import Trainer, evaluating
+from nmt.training.trainer import Trainer
+from nmt.training.validation import evaluating
 
 # Larger shares than these, of the pieces or of the pairs, are reported.
 MAX_UNKNOWN = 0.001
@@ -116,11 +117,11 @@ def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) ->
         )
 
 
-def rehearse(trainer: Trainer) -> None:
-    """Try everything that may fail later; all failures are reported at once."""
+def rehearse(trainer: Trainer) -> str:
+    """Try everything that may fail later, and report all failures at once; returns the memory needed, in words."""
     problems = Problems()
     with problems.collected():
-        _settle_memory(trainer)
+        memory = _settle_memory(trainer)
     if trainer.ranks.is_main:
         with problems.collected():
             check_disk(trainer.folder, sum(trainer.model.parameter_counts().values()), trainer.config.training)
@@ -129,6 +130,7 @@ def rehearse(trainer: Trainer) -> None:
         with problems.collected():
             _try_checkpoint(trainer)
     problems.raise_all()
+    return memory
 
 
 def _try_validation(trainer: Trainer) -> None:
@@ -141,7 +143,7 @@ def _try_validation(trainer: Trainer) -> None:
         [[texts[line] for line in lines] for texts in prepared.validation.references],
     )
     with evaluating(trainer.model):
-        evaluate(trainer.translator(max_length=10), few, prepared.metrics)
+        evaluate(trainer.validator.translator(max_length=10), few, prepared.metrics)
 
 
 def _try_checkpoint(trainer: Trainer) -> None:
@@ -154,8 +156,11 @@ def _try_checkpoint(trainer: Trainer) -> None:
         trainer.folder.checkpoints.rmdir()  # if it is empty
 
 
-def _settle_memory(trainer: Trainer) -> None:
-    """Try the worst batch, so that memory does not run out later; with `batch_tokens: auto`, first find the size."""
+def _settle_memory(trainer: Trainer) -> str:
+    """Try the worst batch, so that memory does not run out later; with `batch_tokens: auto`, first find the size.
+
+    Returns the memory needed, in words.
+    """
     config, prepared = trainer.config, trainer.prepared
     batches = reach(prepared.corpus, config.augmentation, config.data.max_length)
     free = free_memory(prepared.device)
@@ -176,7 +181,7 @@ def _settle_memory(trainer: Trainer) -> None:
     average = 0 if trainer.averaged is None else account.parameters
     program = max(0, held - account.parameters - average)
     account = account._replace(average=average, program=program)
-    trainer.memory = f"{account}" + ("" if free is None else f"; {size(free)} are free besides what is already in use")
+    return f"{account}" + ("" if free is None else f"; {size(free)} are free besides what is already in use")
 
 
 # ---- How long a training will take: real updates on this machine, timed before it starts.
@@ -226,8 +231,18 @@ def time_updates(config: Config, sample: Sequence[tuple[str, str]]) -> Speed:
 
 
 def _seconds_of_an_update(config: Config, run: RunFolder, prepared: Prepared, seconds: float) -> float:
+    """Train for about this time, two updates at least, without validations, logs and checkpoints."""
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=True))
-    taken = trainer.timed_updates(seconds)
+    trainer.model.train()
+    taken: list[float] = []
+    began = start = time.perf_counter()
+    for share, num_tokens in trainer.updates():
+        trainer.update(share, num_tokens)
+        trainer.interval.read()  # waits for the device
+        taken.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        if len(taken) > 1 and start > began + seconds:
+            break
     trainer.monitor.close()
     return statistics.fmean(taken[2:] or taken[-1:])  # the first ones allocate memory
 

@@ -22,12 +22,13 @@ from nmt.evaluation.metrics import bleu_tokenizer, configured_metrics, make_metr
 from nmt.models.interface import TrainableModel
 from nmt.runs.base import copy_tokenizer, starting_run
 from nmt.runs.folder import RunFolder
+from nmt.runs.history import Progress, duration
 from nmt.system.console import log
 from nmt.system.devices import bf16_slowdown, choose_device, choose_dtype
 from nmt.system.distributed import ALONE, Ranks
 from nmt.tokenizers.building import ensure_tokenizers
 from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
-from nmt.training.limits import total_steps
+from nmt.training.stopping import seconds_left, total_steps
 
 
 class Prepared(NamedTuple):
@@ -158,7 +159,13 @@ def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> Non
 
 
 def announce(
-    config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel[Any, Any], plan: Plan, memory: str
+    config: Config,
+    run: RunFolder,
+    prepared: Prepared,
+    model: TrainableModel[Any, Any],
+    plan: Plan,
+    memory: str,
+    num_processes: int,
 ) -> None:
     """Print the summary; `plan` is the current epoch's, `memory` describes the memory for the worst batch."""
     data, settings, corpus, tokenizers = config.data, config.training, prepared.corpus, prepared.tokenizers
@@ -179,6 +186,7 @@ def announce(
         kept = f"{corpus.counts.kept:,} of {corpus.counts.read:,} pairs"
         cleaning = "\ncleaning    ".join(table(corpus.counts)) + f"\n            examples: {run.cleaning_file}"
     lines = {
+        "processes": f"{num_processes}, which share the batches of each update" if num_processes > 1 else "",
         "run": str(run.path),
         "data": f"{data.src_lang} -> {data.tgt_lang}: training {kept}, "
         f"validation {len(prepared.validation.src):,} pairs",
@@ -205,6 +213,16 @@ def announce(
             f"this CPU has no instructions for bf16: a matrix product takes {slowdown:.0f} times as long as in fp32; "
             f"stop (Ctrl-C), and start over with --set training.precision=fp32 --fresh"
         )
+
+
+def announce_duration(
+    settings: TrainingConfig, progress: Progress, batches_an_epoch: int, seconds_per_update: float
+) -> None:
+    """Print the speed of the first updates and the time left at this speed."""
+    left = seconds_left(progress, settings, batches_an_epoch, seconds_per_update)
+    log.info(f"{seconds_per_update:.2f} s an update; about {duration(left)} left, plus validations")
+    if total_steps(settings, batches_an_epoch) is None:  # max_minutes alone is set
+        warn_of_warmup(settings, progress.step + left / seconds_per_update)
 
 
 def warn_of_warmup(settings: TrainingConfig, steps: float | None) -> None:

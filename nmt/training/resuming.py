@@ -18,8 +18,8 @@ from nmt.system.devices import choose_device
 from nmt.system.files import rename
 from nmt.system.processes import cores_to_use
 from nmt.training.launching import shared
-from nmt.training.limits import reached
 from nmt.training.memory import with_batches
+from nmt.training.stopping import reached
 
 # The keys that a resumed run may change: none affects the weights so far, or their moving average.
 FREE_TO_CHANGE = {

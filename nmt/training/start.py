@@ -21,12 +21,12 @@ from nmt.system.files import rename, write_text
 from nmt.system.processes import python_command
 from nmt.training.fine_tuning import find_origin, score_before
 from nmt.training.launching import choose_processes, launch, shared
-from nmt.training.limits import plain_messages
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import rehearse, warnings
-from nmt.training.preparation import prepare
+from nmt.training.preparation import announce, prepare
 from nmt.training.record import record_start
 from nmt.training.resuming import resolve_processes, starting_step, with_recorded_settings
+from nmt.training.stopping import plain_messages
 from nmt.training.trainer import Trainer
 
 
@@ -117,8 +117,9 @@ def _train_from(
     trainer = Trainer(config, run, prepared, monitor, ranks=ranks, initial_weights=weights)
     if resumed_at is not None:
         trainer.resume(run.checkpoints / str(resumed_at))
-    rehearse(trainer)
-    trainer.announce()
+    memory = rehearse(trainer)
+    plan = trainer.feed.plan(trainer.progress.epoch)
+    announce(trainer.config, run, prepared, trainer.model, plan, memory, ranks.size)
     if dry_run:
         log.info("dry run: everything works; nothing was trained")
         return False

@@ -213,9 +213,9 @@ def test_an_update_has_transformers_loss_and_gradients(
     run.path.mkdir(parents=True)
     prepared = prepare(config, run, resuming=False)
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file), initial_weights=both.run.model_file)
-    monkeypatch.setattr(nmt.training.trainer, "update", lambda *arguments: torch.zeros(()))
-    share, num_tokens = next(trainer._updates())
-    trainer._update(share, num_tokens)
+    monkeypatch.setattr(nmt.training.trainer, "clip_and_step", lambda *arguments: torch.zeros(()))
+    share, num_tokens = next(trainer.updates())
+    trainer.update(share, num_tokens)
 
     encoded = both.their_tokenizer(lines["source"], text_target=lines["target"], padding=True, return_tensors="pt")
     encoded["labels"][encoded["labels"] == both.their_tokenizer.pad_token_id] = -100

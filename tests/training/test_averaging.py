@@ -29,7 +29,7 @@ LONGER = ["training.max_steps=24", "training.validate_every=4", "training.best_m
 
 def interrupted(config: Path, name: str, step: int, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> RunFolder:
     """A run that a signal stopped in the update before `step`."""
-    original = Trainer._update
+    original = Trainer.update
 
     def update(self: Trainer, *arguments: Any) -> None:
         original(self, *arguments)
@@ -37,7 +37,7 @@ def interrupted(config: Path, name: str, step: int, monkeypatch: pytest.MonkeyPa
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_update", update)
+        patch.setattr(Trainer, "update", update)
         with pytest.raises(InterruptedTrainingError):
             trained(config, name, *overrides)
     run = run_named(name)
@@ -143,7 +143,7 @@ def test_validations_score_the_average_and_keep_its_best_while_training_is_uncha
     trainer = new_trainer(load_config(copy_task), "other")
     load_weights(trainer.model, run.model_file)
     [record] = [record for record in records(run, "validation") if record["step"] == best]
-    assert trainer._scores() == {key: record[key] for key in ("loss", "bleu", "chrf")}
+    assert trainer.validator.scores() == {key: record[key] for key in ("loss", "bleu", "chrf")}
     [of_plain] = [record for record in records(plain, "validation") if record["step"] == best]
     assert record["loss"] != of_plain["loss"]
 

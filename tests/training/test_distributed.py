@@ -58,7 +58,7 @@ t.Trainer.run = run_and_keep
 
 # `happening` at step 5 of rank 1.
 AT_STEP_5 = """
-update = t.Trainer._update
+update = t.Trainer.update
 def update_or_not(self, share, num_tokens):
     if self.progress.step == 5 and rank == 1:
         open("failed", "w").close()
@@ -66,7 +66,7 @@ def update_or_not(self, share, num_tokens):
     if self.progress.step == 5 and rank == 0:
         {elsewhere}
     update(self, share, num_tokens)
-t.Trainer._update = update_or_not
+t.Trainer.update = update_or_not
 """
 
 

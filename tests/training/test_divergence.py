@@ -36,7 +36,7 @@ def records(run: RunFolder, kind: str) -> list[dict[str, Any]]:
 def with_infinite_gradients(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> dict[int, Share]:
     """The updates `steps` get a gradient that is not finite; returns the source lines of every update."""
     shares: dict[int, Share] = {}
-    update, take = nmt.training.trainer.update, Trainer._update
+    update, take = nmt.training.trainer.clip_and_step, Trainer.update
 
     def infinite(optimizer: torch.optim.Optimizer, *arguments: Any) -> torch.Tensor:
         if len(shares) in steps:
@@ -48,8 +48,8 @@ def with_infinite_gradients(monkeypatch: pytest.MonkeyPatch, steps: set[int]) ->
         shares[len(shares) + 1] = share
         take(self, share, num_tokens)
 
-    monkeypatch.setattr(nmt.training.trainer, "update", infinite)
-    monkeypatch.setattr(Trainer, "_update", taking)
+    monkeypatch.setattr(nmt.training.trainer, "clip_and_step", infinite)
+    monkeypatch.setattr(Trainer, "update", taking)
     return shares
 
 
@@ -136,7 +136,7 @@ def test_skipped_updates_in_a_row_are_counted_across_a_resume(copy_task: Path, m
 
 
 def test_a_loss_that_explodes_ends_a_training(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Trainer._update
+    original = Trainer.update
 
     def exploding(self: Trainer, *arguments: Any) -> None:
         if self.progress.step == 9:
@@ -144,7 +144,7 @@ def test_a_loss_that_explodes_ends_a_training(copy_task: Path, monkeypatch: pyte
                 self.model.output.weight *= 100
         original(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "_update", exploding)
+    monkeypatch.setattr(Trainer, "update", exploding)
     with pytest.raises(TrainingError, match="the loss has exploded") as error:
         trained(copy_task, "run", "training.max_steps=30")
     run = run_named("run")

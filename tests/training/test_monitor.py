@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from nmt.config.reading import load_config
 from nmt.runs.folder import run_named
+from nmt.runs.history import Progress
 from nmt.training.divergence import Skipped
 from nmt.training.monitor import Monitor
 from nmt.training.resuming import check_same, resolve_processes
@@ -44,10 +45,9 @@ def test_tensorboard_reads_the_figures_of_metrics_jsonl_each_step_once(tmp_path:
         made.start(start, None)
         for step in range(start + 1, end + 1):
             loss = None if step == 2 else 1 / (step + start)  # differs between the trainings
-            made.interval({"step": step, "epoch": 1, "loss": loss, "learning_rate": 1e-3 * step,
-                           "tgt_tokens_per_second": 1e5 / 3}, "0:01")  # fmt: skip
+            made.interval(Progress(step), {"loss": loss, "tgt_tokens_per_second": 1e5 / 3}, 1e-3 * step, None, 1.0)
         made.skipped(Skipped(end, {"train.en": [3]}), is_usual=False)
-        made.validation({"step": end, "loss": 2 / 3, "bleu": 100 / 3}, is_best=True)
+        made.validation(Progress(end), {"loss": 2 / 3, "bleu": 100 / 3}, is_best=True)
         return made
 
     killed = monitored(0, 5)
@@ -87,8 +87,8 @@ def test_without_tensorboard_nothing_is_started(copy_task: Path, cli: Cli, monke
 def test_figures_that_are_not_finite_are_null(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     reports = Monitor(file)
-    reports.interval({"step": 1, "epoch": 1, "loss": math.inf, "learning_rate": 0.1, "tgt_tokens_per_second": 9.0}, "")
-    reports.validation({"step": 1, "loss": math.nan, "bleu": 0.5}, is_best=False)
+    reports.interval(Progress(1), {"loss": math.inf, "tgt_tokens_per_second": 9.0}, 0.1, None, 9.0)
+    reports.validation(Progress(1), {"loss": math.nan, "bleu": 0.5}, is_best=False)
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")

@@ -26,7 +26,6 @@ import nmt.batches.batches
 import nmt.system.files
 import nmt.training.feeding
 import nmt.training.resuming
-from nmt.batches.dataset import EncodedCorpus
 from nmt.config.reading import load_config, to_yaml
 from nmt.config.training import TrainingConfig
 from nmt.errors import InterruptedTrainingError, NmtError, RunError, TrainingError
@@ -34,14 +33,15 @@ from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
 from nmt.runs.history import Progress
 from nmt.runs.weights import check_checkpoint, load_weights, write_weights
 from nmt.system.files import append, flush_one, rename, write_bytes
-from nmt.training.limits import reached
 from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
 from nmt.training.record import read_record
 from nmt.training.resuming import resolve_processes, starting_step, validation_key
 from nmt.training.start import train
+from nmt.training.stopping import reached
 from nmt.training.trainer import Trainer
+from nmt.training.validation import Validator
 
 # Everything that a checkpoint has to hold: a moving average, sampled subwords, noise, epochs that end within an
 # update, intervals of the log on both sides of a save, early stopping that counts.
@@ -173,7 +173,7 @@ def test_a_run_stopped_in_its_last_update_is_validated_on_resume(
 ) -> None:
     settings = ["training.validate_every=100", "training.log_every=5"]
     straight = trained(copy_task, "straight", *settings)
-    original, handler = Trainer._update, signal.signal(number, signal.SIG_DFL)  # not as nohup left it
+    original, handler = Trainer.update, signal.signal(number, signal.SIG_DFL)  # not as nohup left it
 
     def last(self: Trainer, *arguments: Any) -> None:
         original(self, *arguments)
@@ -181,7 +181,7 @@ def test_a_run_stopped_in_its_last_update_is_validated_on_resume(
             os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_update", last)
+        patch.setattr(Trainer, "update", last)
         with pytest.raises(InterruptedTrainingError, match="at step 12") as error:
             trained(copy_task, "run", *settings)
     assert error.value.exit_code == 128 + number
@@ -195,16 +195,16 @@ def test_a_validation_ended_by_a_signal_is_repeated_on_resume(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     straight = trained(copy_task, "straight", "training.ema_decay=0.9")
-    original = Trainer._validation_loss
+    original, steps = Validator._loss, iter([6, 12])
 
-    def signalled(self: Trainer, corpus: EncodedCorpus) -> float:
-        if self.progress.step == step:
+    def signalled(self: Validator) -> float:
+        if next(steps) == step:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
-        return original(self, corpus)
+        return original(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_validation_loss", signalled)
+        patch.setattr(Validator, "_loss", signalled)
         with pytest.raises(InterruptedTrainingError, match=f"stopped by SIGTERM at step {step}; saved"):
             trained(copy_task, "run", "training.ema_decay=0.9")
     run = run_named("run")
@@ -216,7 +216,7 @@ def test_a_validation_ended_by_a_signal_is_repeated_on_resume(
 def test_a_signal_before_a_due_validation_comes_before_it(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A validation may take long, and a second signal would lose what has not been saved."""
     straight = trained(copy_task, "straight")
-    original = Trainer._update
+    original = Trainer.update
 
     def signalled(self: Trainer, *arguments: Any) -> None:
         original(self, *arguments)
@@ -224,8 +224,8 @@ def test_a_signal_before_a_due_validation_comes_before_it(copy_task: Path, monke
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_update", signalled)
-        patch.setattr(Trainer, "_scores", lambda self: pytest.fail("validated"))
+        patch.setattr(Trainer, "update", signalled)
+        patch.setattr(Validator, "scores", lambda self: pytest.fail("validated"))
         with pytest.raises(InterruptedTrainingError, match="stopped by SIGTERM at step 6; saved"):
             trained(copy_task, "run")
     assert_same_run(trained(copy_task, "run"), straight)
@@ -235,11 +235,11 @@ def test_a_signal_before_a_due_validation_comes_before_it(copy_task: Path, monke
 def test_a_second_interrupt_ends_at_once_and_keeps_the_last_checkpoint(forks: ForkServer, copy_task: Path) -> None:
     program = (
         "import time, nmt.training.trainer as t\n"
-        "original = t.Trainer._update\n"
+        "original = t.Trainer.update\n"
         "def slow(self, *arguments):\n"
         "    original(self, *arguments)\n"
         "    if self.progress.step == 8:\n        print('now', flush=True)\n        time.sleep(60)\n"
-        "t.Trainer._update = slow\n"
+        "t.Trainer.update = slow\n"
     )
     process = begun(forks, "run", first=program)
     assert process.stdout.readline() == "now\n"
@@ -267,7 +267,7 @@ def test_checkpoints_by_the_clock_change_nothing_else(copy_task: Path) -> None:
 def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: pytest.MonkeyPatch,
                                                  capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     straight = trained(copy_task, "straight", "augmentation.fragments=0.3")
-    original = Trainer._update
+    original = Trainer.update
 
     def deadly(self: Trainer, *arguments: Any) -> None:
         if self.progress.step == 7:
@@ -276,7 +276,7 @@ def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: p
                 os.kill(worker.pid, signal.SIGTERM)
         original(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "_update", deadly)
+    monkeypatch.setattr(Trainer, "update", deadly)
     # The loader prepares a few batches ahead, so wait for a batch that it has not prepared.
     run = trained(copy_task, "run", "augmentation.fragments=0.3")
     assert_same_run(run, straight)

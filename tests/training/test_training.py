@@ -29,12 +29,13 @@ from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
 from nmt.runs.history import HIGHER_IS_BETTER, Progress
 from nmt.runs.weights import check_checkpoint, load_checkpoint
 from nmt.training.feeding import Share
-from nmt.training.limits import seconds_left, stop_reason, total_steps
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
 from nmt.training.resuming import validation_key
 from nmt.training.start import train
-from nmt.training.trainer import Trainer, evaluating
+from nmt.training.stopping import seconds_left, stop_reason, total_steps
+from nmt.training.trainer import Trainer
+from nmt.training.validation import Validator, evaluating
 
 
 def trained(config: Path, name: str, *overrides: str, fresh: bool = False) -> RunFolder:
@@ -79,8 +80,8 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
     pairs = [([4, 5], [6, 7, 8, 9, 10]), ([4], [5]), ([9, 9, 9], [8, 8])]
     reference = new_trainer(config, "reference").model
     # AdamW's first step is the gradient's sign, so compare the gradients before it.
-    monkeypatch.setattr(nmt.training.trainer, "update", lambda *arguments: torch.zeros(()))
-    trainer._update(share_of([pairs[:1], pairs[1:]]), num_tokens=6 + 2 + 3)
+    monkeypatch.setattr(nmt.training.trainer, "clip_and_step", lambda *arguments: torch.zeros(()))
+    trainer.update(share_of([pairs[:1], pairs[1:]]), num_tokens=6 + 2 + 3)
 
     # All three pairs in one batch, torch's own mean over the real positions.
     batch = batch_of(pairs)
@@ -125,7 +126,7 @@ def test_the_loss_is_given_the_scale_that_its_gradients_will_have(copy_task: Pat
 
     trainer.synchronised = seen  # type: ignore[assignment]
     share = share_of([[([4, 5], [6, 7, 8])], [([4], [5])]])
-    trainer._update(share, num_tokens=8)
+    trainer.update(share, num_tokens=8)
     expected = 128.0 if scaled else 0.125
     assert [gradient for _, gradient in given] == [expected, expected]
     assert [scale if scale is None else scale.item() for scale, _ in given] == [expected if scaled else None] * 2
@@ -139,7 +140,7 @@ def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) 
     for batch in batches:
         logits = trainer.model(batch.source, batch.tgt_in)
         total += F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), reduction="sum").item()
-        trainer._update(Share([batch], [FIRST], [FIRST]), batch.num_tgt_tokens)
+        trainer.update(Share([batch], [FIRST], [FIRST]), batch.num_tgt_tokens)
     assert trainer.interval.read()[0]["loss"] == pytest.approx(total / 8, rel=1e-5)
 
 
@@ -158,7 +159,7 @@ def test_the_validation_loss_is_the_plain_cross_entropy_of_the_whole_set(copy_ta
     logits = trainer.model.eval()(batch.source, batch.tgt_in)
     expected = F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=0).item()
     trainer.model.train()
-    assert trainer._scores()["loss"] == pytest.approx(expected, rel=1e-5)
+    assert trainer.validator.scores()["loss"] == pytest.approx(expected, rel=1e-5)
     assert trainer.model.training
 
 
@@ -318,8 +319,8 @@ def test_a_resume_with_other_validations_decides_anew_which_model_is_best(
     copy_task: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     """The best of an easy text ended the training by patience, and its model stayed, however good the next ones."""
-    values = {2: 50.0, 4: 40.0, 6: 10.0, 8: 12.0, 10: 11.0}
-    monkeypatch.setattr(Trainer, "_scores", lambda self: {"loss": 1.0, "bleu": values[self.progress.step]})
+    values = iter([50.0, 40.0, 10.0, 12.0, 11.0])  # at steps 2, 4, ...
+    monkeypatch.setattr(Validator, "scores", lambda self: {"loss": 1.0, "bleu": next(values)})
     settings = ["training.validate_every=2", "training.patience=1", "training.keep_checkpoints=9"]
     run = trained(copy_task, "run", *settings)
     assert checkpoint_steps(run.checkpoints) == [2, 4]
@@ -504,21 +505,21 @@ def test_the_start_of_a_training_is_no_part_of_its_updates(
         def perf_counter(self) -> float:
             return self.now
 
-    def taking(name: str, seconds: float) -> None:
-        original = getattr(Trainer, name)
+    def taking(owner: Any, name: str, seconds: float) -> None:
+        original = getattr(owner, name)
 
         def wrapped(*args: Any) -> Any:
             clock.now += seconds
             return original(*args)
 
-        monkeypatch.setattr(Trainer, name, wrapped)
+        monkeypatch.setattr(owner, name, wrapped)
 
     clock = Clock()
     monkeypatch.setattr(nmt.training.trainer, "time", clock)
     monkeypatch.setattr(nmt.training.monitor, "time", clock)
-    taking("announce", 100)
+    taking(nmt.training.start, "announce", 100)
     for steps in (15, 30):
-        taking("_update", 2)  # the second one, which resumes within an interval, takes 4 seconds an update
+        taking(Trainer, "update", 2)  # the second one, which resumes within an interval, takes 4 seconds an update
         train(load_config(copy_task, ["training.log_every=20", f"training.max_steps={steps}"]), run_named("run"))
     assert "2.00 s an update; about 0:10 left" in capsys.readouterr().err
     (rate,) = [record["tgt_tokens_per_second"] for record in records(run_named("run"), "train")]

@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from nmt.config.training import TrainingConfig
-from nmt.errors import NmtError, TrainingError, is_out_of_memory
+from nmt.errors import InterruptedTrainingError, NmtError, TrainingError, is_out_of_memory
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Progress
 
@@ -79,6 +79,15 @@ def plain_messages(run: RunFolder) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise TrainingError(f"out of memory; lower training.batch_tokens ({error}); {hint}") from None
+
+
+def interruption(number: int, step: int, run: RunFolder) -> InterruptedTrainingError:
+    """The error that ends a training after a signal, when its checkpoint is saved."""
+    return InterruptedTrainingError(
+        f"stopped by {signal.Signals(number).name} at step {step:,}; saved in {run.path}, "
+        f"and the same command resumes from there",
+        number,
+    )
 
 
 # ---- The limits that end a training, and the time left.
