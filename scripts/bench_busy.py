@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""How fast the commands are on an idle machine, and while another program keeps one of its cores busy.
+"""Speed of the commands on an idle machine, and while another program keeps one of its cores busy.
 
-    python scripts/bench_busy.py                                      # the trainings, and what a tiny run can show
-    python scripts/bench_busy.py --model RUN                          # and translating with this run, 128 lines
+    python scripts/bench_busy.py                                      # the trainings, and commands with a tiny run
+    python scripts/bench_busy.py --model RUN                          # and translations by this run, 128 lines
     python scripts/bench_busy.py --against FOLDER --rounds 9 --idle tiny recipe benchmark
 
 Every round runs each command once idle and once busy; with `--against`, each with this checkout and with the one in
 FOLDER, in turn. A training is timed for `--seconds` from its third update on, in target tokens a second; any other
 command as a whole process, in runs a minute. So more is better everywhere, and only ratios within a round mean
-something on a shared machine. The other program is an endless loop in a session of its own: Linux shares cores
-between sessions first, so that a loop in the same session would take less.
+something on a shared machine. The other program is an endless loop in a session of its own, since Linux shares cores
+between sessions first: a loop in the same session would take less.
 
 Needs data/multi30k (scripts/get_multi30k) for the recipe and the benchmark, which is bench_train.py's `small`.
 """
@@ -36,7 +36,7 @@ FIRST = 2  # updates that are not counted
 
 
 def write_configs(folder: Path, checkout: Path) -> None:
-    """tiny.yaml, recipe.yaml and benchmark.yaml of a checkout, whose keys it knows, with the text's places here."""
+    """Write tiny.yaml, recipe.yaml and benchmark.yaml in the keys of a checkout, with the paths of the text here."""
     folder.mkdir()
     for name, source in (("tiny", "tiny"), ("recipe", "multi30k_en_de")):
         text = (checkout / "configs" / f"{source}.yaml").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def nmt(checkout: Path, *arguments: str) -> list[str]:
 
 
 def training_speed(checkout: Path, name: str, folder: Path, seconds: float) -> float:
-    """Target tokens a second of `nmt train`, which is stopped when it has been timed."""
+    """Return the target tokens a second of `nmt train`, which is stopped after the timing."""
     run = folder / "runs" / name
     shutil.rmtree(run, ignore_errors=True)
     settings = ["training.log_every=1", "training.validate_every=1000000"]
@@ -91,7 +91,7 @@ def read_records(file: Path) -> list[dict[str, float]]:
 
 
 def runs_a_minute(command: Sequence[str], folder: Path) -> float:
-    """Of a command that is run once."""
+    """Run a command once, and return how often it would run in a minute."""
     start = time.perf_counter()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
@@ -100,7 +100,7 @@ def runs_a_minute(command: Sequence[str], folder: Path) -> float:
 
 
 def commands(model: Path | None, folder: Path) -> dict[str, list[str]]:
-    """The arguments of each command that is timed as a whole."""
+    """Return the arguments of each command that is timed as a whole process."""
     found = {
         "preflight": ["train", "recipe.yaml", "--name", "dry", "--dry-run"],
         "vocab": ["vocab", "recipe.yaml", "--name", "vocabulary"],
@@ -174,7 +174,7 @@ def main() -> int:
 def print_table(
     wanted: Sequence[str], results: dict[tuple[str, str, bool], list[float]], compared: bool, idle: bool
 ) -> None:
-    """Medians, and ratios of the rounds: median (least to most)."""
+    """Print medians, and ratios of the rounds: median (minimum to maximum)."""
     states = [False] if idle else [False, True]
     columns = [(which, is_busy) for which in (["now"] + ["before"] * compared) for is_busy in states]
     head = [f"{'busy' if is_busy else 'idle'}{', before' if which == 'before' else ''}" for which, is_busy in columns]

@@ -1,19 +1,19 @@
-"""How the data path fares with corpora of growing size: encoding, memory, start, plan, an epoch's walk.
+"""Speed and memory of the data path with corpora of growing size: encoding, start, plan, a pass over an epoch.
 
     python scripts/bench_data.py                                # 100,000 and 1,000,000 pairs
     python scripts/bench_data.py --sizes 100000,1000000,10000000 --json data.json
 
-Each corpus is made up: words of a Zipf distribution, 5 to 60 of them a side, about 150 bytes a pair. A BPE of 8,000
-pieces is trained on 100,000 of the pairs. All of it is in a temporary folder (--folder chooses where) that is removed
-at the end. Each figure is taken in a process of its own, by the functions that `nmt train` calls.
+Each corpus is synthetic: words of a Zipf distribution, 5 to 60 of them a side, about 150 bytes a pair. A BPE of 8,000
+pieces is trained on 100,000 of the pairs. All files are in a temporary folder (--folder chooses where) that is removed
+at the end. A process of its own measures each figure, with the functions that `nmt train` calls.
 
-    encode       pairs a second, from text on disk to the encoded corpus, counted and hashed on the way
+    encode       pairs a second, from text on disk to the encoded corpus, counting and hashing included
     SentencePiece  pairs a second of its own encoder on lists of lines in memory, on the same cores: the best of
                  one call with its threads and of one process a core
     memory       private memory (/proc/*/smaps_rollup) over all processes at the peak of encoding, torch included;
                  and how much more that is than before
     start        a fresh process to its first batch, torch imported, once the corpus is encoded
-    plan         an epoch's, in that process
+    plan         seconds to plan an epoch, in that process
     walk         resident memory of that process, after its first batch and after every quarter of an epoch; and at
                  its peak until the first batch, while the epoch was planned
     nmt data     pairs a second, all passes over the text included; processor time of all processes; private memory
@@ -57,7 +57,7 @@ TOKENIZER = Path("tokenizer")
 
 
 def make_words(random: np.random.Generator, syllables: list[str]) -> list[str]:
-    """Made-up words, the frequent ones short."""
+    """Return synthetic words, the frequent ones short."""
     words: dict[str, None] = {}
     while len(words) < NUM_WORDS:
         count = 1 + int(np.log10(1 + len(words)) * random.uniform(0.5, 1.2))
@@ -66,7 +66,7 @@ def make_words(random: np.random.Generator, syllables: list[str]) -> list[str]:
 
 
 def make_corpus(files: CorpusFiles, num_pairs: int, seed: int) -> None:
-    """Write N pairs; the target has the source's words in the other language, a few left out or put in."""
+    """Write N pairs; the target has the source's words in the other language, with a few dropped or inserted."""
     random = np.random.default_rng(seed)
     syllables = {
         "src": [a + b for a in ("b", "ch", "d", "f", "g", "l", "m", "n", "p", "r", "st", "t", "w") for b in "aeiou"],
@@ -94,7 +94,7 @@ def make_corpus(files: CorpusFiles, num_pairs: int, seed: int) -> None:
 
 
 def corpus_files(folder: Path) -> CorpusFiles:
-    """The two sides of a corpus in a folder."""
+    """Return the two sides of a corpus in a folder."""
     return CorpusFiles(src=folder / "corpus.en", tgt=folder / "corpus.de")
 
 
@@ -102,12 +102,12 @@ def corpus_files(folder: Path) -> CorpusFiles:
 
 
 def measure_encoding(duplicates: bool) -> dict[str, Any]:
-    """Encode as `nmt train` does, with torch loaded; the parent watches the memory meanwhile."""
+    """Encode as `nmt train` does, with torch loaded, while the parent watches the memory."""
     from nmt.batches.dataset import encode_corpus
     from nmt.cleaning.selection import select
     from nmt.config.data import CleaningConfig
 
-    importlib.import_module("nmt.training.trainer")  # what a training has in memory
+    importlib.import_module("nmt.training.trainer")  # in the memory of a training, too
     tokenizers = load_tokenizers(TOKENIZER)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -120,13 +120,13 @@ def measure_encoding(duplicates: bool) -> dict[str, Any]:
 
 
 def measure_start() -> dict[str, Any]:
-    """From the start of the interpreter, which the parent has the time of, to the first batch; then an epoch."""
+    """Time from the start of the interpreter, which the parent took, to the first batch; then walk through an epoch."""
     import torch
 
     from nmt.batches.batches import batch_loader, plan_epoch, share_of_real_positions
     from nmt.batches.dataset import encode_corpus
 
-    importlib.import_module("nmt.training.trainer")  # what a training loads, too
+    importlib.import_module("nmt.training.trainer")  # loaded by a training, too
     corpus = encode_corpus([corpus_files(Path())], load_tokenizers(TOKENIZER), TOKENIZER, MAX_LENGTH)
     start = time.perf_counter()
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 4096, 1, 0)
@@ -154,7 +154,7 @@ def measure_start() -> dict[str, Any]:
 
 
 def measure_sentencepiece() -> dict[str, Any]:
-    """SentencePiece's own encoder: one call with its threads, and a process a core; pairs a second of the better."""
+    """Return pairs a second of SentencePiece's encoder: the better of one call with threads and a process a core."""
     cores = available_cores()
     rates = {f"{threads} threads": _own_rate(threads) for threads in sorted({1, cores, 2 * cores})}
     with concurrent.futures.ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
@@ -164,7 +164,7 @@ def measure_sentencepiece() -> dict[str, Any]:
 
 
 def _own_rate(threads: int) -> float:
-    """Pairs a second of one process, the best of three times."""
+    """Return pairs a second of one process, the best of three runs."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(TOKENIZER / "joint.model"))
     files = corpus_files(Path())
     lines = []
@@ -181,7 +181,7 @@ def _own_rate(threads: int) -> float:
 
 
 def measure_profile() -> dict[str, Any]:
-    """What `nmt data` does, without test text; the parent watches the memory meanwhile."""
+    """Profile the corpus as `nmt data` does, without test text, while the parent watches the memory."""
     from nmt.cleaning.profile import profile_corpora
     from nmt.config.data import CleaningConfig
 
@@ -212,7 +212,7 @@ MEASUREMENTS = {
 
 
 def memory_of(process: int | str) -> dict[str, float]:
-    """What /proc says of a process's memory, in MB (10 ** 6 bytes); nothing of one that has ended."""
+    """Return the memory figures of a process in /proc, in MB (10 ** 6 bytes); none if it has ended."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
         return {line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6 for line in lines}
@@ -220,7 +220,7 @@ def memory_of(process: int | str) -> dict[str, float]:
 
 
 def private_memory(root: int) -> float:
-    """Private memory of a process and of all that it started, in MB."""
+    """Return the private memory of a process and of all that it started, in MB."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -237,7 +237,7 @@ def private_memory(root: int) -> float:
 
 @contextlib.contextmanager
 def measuring(name: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """This script in a process of its own, which makes one measurement in a folder."""
+    """Start this script in a process of its own, which makes one measurement in a folder."""
     command = [sys.executable, str(Path(__file__).resolve()), "--measure", name]
     with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
@@ -246,7 +246,7 @@ def measuring(name: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def watch_encoding(name: str, folder: Path) -> dict[str, Any]:
-    """The measurement, and the private memory before it and at its peak."""
+    """Return the measurement, and the private memory before it and at its peak."""
     with measuring(name, folder) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -263,7 +263,7 @@ def watch_encoding(name: str, folder: Path) -> dict[str, Any]:
 
 
 def watch_start(folder: Path) -> dict[str, Any]:
-    """The measurement, and the seconds from the start of the process."""
+    """Return the measurement, and the seconds from the start of the process."""
     start = time.time()
     with measuring("start", folder) as process:
         out, _ = process.communicate()
@@ -272,7 +272,7 @@ def watch_start(folder: Path) -> dict[str, Any]:
 
 
 def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
-    """All measurements of one corpus, which is made in `folder` first."""
+    """Make a corpus in `folder`, and return all measurements of it."""
 
     def say(line: str) -> None:
         print(f"{num_pairs:,} pairs: {line}", file=sys.stderr, flush=True)
@@ -283,7 +283,7 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
     say(f"made in {time.perf_counter() - start:.0f} s")
     config = TokenizerConfig(vocab_size=8000, max_train_pairs=VOCABULARY_PAIRS)
     ensure_tokenizers([files], config, folder / TOKENIZER)
-    time.sleep(4)  # a file that has just been written is not remembered by its date
+    time.sleep(4)  # the cache of hashes does not trust the date of a file that has just been written
     with measuring("sentencepiece", folder) as process:
         own = json.loads(process.communicate()[0])
     say(f"SentencePiece's own encoder: {own['pairs_per_second']:,.0f} a second")
@@ -310,7 +310,7 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
 
 
 def print_table(results: list[dict[str, Any]]) -> None:
-    """The figures as Markdown."""
+    """Print the figures as Markdown."""
     print("| pairs | encode, pairs/s | of SentencePiece's own (threads, processes) | private memory, peak (added) |"
           " first batch | plan |"
           " RSS over an epoch (peak of planning) | without duplicates: pairs/s, peak |"

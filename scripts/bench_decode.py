@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""How fast translating is, beside CTranslate2 called directly, and beside eole.
+"""Translation speed, beside CTranslate2 called directly and beside eole.
 
     python scripts/bench_decode.py --model RUN                                     # this machine's CPU
     python scripts/bench_decode.py --model RUN --against ENVIRONMENT/bin/python    # eole too, with the same weights
     python scripts/bench_decode.py --model RUN --batches 64,0 --beams 5 --rounds 9
     python scripts/bench_decode.py --model RUN --device cuda --precision bf16 --batches 64,512,2048,0    # a GPU
 
-Each engine is one process that is kept, and they take turns: a round of one, then of the next, setting by setting,
-since on a shared machine only a ratio within a round means something. A round is text in and text out, tokenization
-included: sentences are sorted by length, longest first, and cut into batches of the size given. All engines
-search alike: `--beams` hypotheses, the run's length penalty, at most 256 pieces. The first round of each setting is not
-counted. A large matrix product runs before every round.
+Each engine is one process that stays, and they take turns: a round of one, then of the next, setting by setting, since
+on a shared machine only a ratio within a round means something. A round is text in and text out, tokenization included:
+sentences are sorted by length, longest first, and cut into batches of the given size. All engines search alike:
+`--beams` hypotheses, the run's length penalty, at most 256 pieces. The first round of each setting is not counted. A
+large matrix product runs before every round.
 
 A batch of 0 means the whole file at once, which each engine batches by its own rules: ours as `nmt translate` does,
 CTranslate2 into 32 sentences for each core, which was its best (docs/lab/speed.md). eole does not take part there.
@@ -54,7 +54,7 @@ Search = Callable[[Sequence[Sequence[int]], int], list[Sequence[int]]]
 
 
 def torch_search(run: RunFolder, tokenizers: Tokenizers, args: argparse.Namespace) -> Search:
-    """Ours, with PyTorch."""
+    """Return the search of nmt with PyTorch."""
     import torch
 
     from nmt.decoding.torch_engine import load_torch_engine
@@ -64,14 +64,14 @@ def torch_search(run: RunFolder, tokenizers: Tokenizers, args: argparse.Namespac
 
 
 def our_ctranslate2_search(run: RunFolder, export: Path, tokenizers: Tokenizers, device: str) -> Search:
-    """Ours, with CTranslate2 (as many threads as OMP_NUM_THREADS says)."""
+    """Return the search of nmt with CTranslate2, in OMP_NUM_THREADS threads."""
     from nmt.decoding.ctranslate2_engine import load_ctranslate2_engine
 
     return _through_engine(run, load_ctranslate2_engine(RunFolder(export), tokenizers, device))
 
 
 def longest_output(run: RunFolder) -> int:
-    """The limit of every search: the same for all models, unless one has too few positions."""
+    """Return the length limit of every search: the same for all models, unless one has too few positions."""
     model = run.config().model
     return LONGEST if model.architecture == "rnn" else min(LONGEST, model.max_positions - 1)
 
@@ -95,7 +95,7 @@ def direct_search(
     workers: int = 1,
     max_batch_size: int = 0,
 ) -> Search:
-    """CTranslate2's own Python API."""
+    """Return the search of CTranslate2's own Python API."""
     import ctranslate2
 
     translator = ctranslate2.Translator(str(export), device=device, inter_threads=workers, intra_threads=threads)
@@ -116,7 +116,7 @@ def direct_search(
 
 
 def eole_search(folder: Path, tokenizers: Tokenizers, threads: int) -> Search:
-    """eole's predictor in this process, with the weights that `write_eole_model` gave it."""
+    """Return the search of eole's predictor in this process, with the weights of `write_eole_model`."""
     import torch
     from eole.config.run import PredictConfig
     from eole.inference_engine import InferenceEnginePY
@@ -143,7 +143,7 @@ def eole_search(folder: Path, tokenizers: Tokenizers, threads: int) -> Search:
 def file_translation(
     name: str, run: RunFolder, tokenizers: Tokenizers, args: argparse.Namespace
 ) -> Callable[[Sequence[str], int], list[str]]:
-    """Lines and the beam size -> their translations, all in one call."""
+    """Return a function of lines and beam size that translates all lines in one call."""
     decoding = run.config().decoding.model_copy(update={"max_length": longest_output(run)})
     if name.startswith("nmt, "):
         import nmt
@@ -179,7 +179,7 @@ def file_translation(
 
 
 def write_eole_model(run: RunFolder, folder: Path) -> None:
-    """A run's weights under eole's names, for a pre-norm model with relu and all embeddings tied."""
+    """Write a run's weights under eole's names, for a pre-norm model with relu and all embeddings tied."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -235,7 +235,7 @@ def write_eole_model(run: RunFolder, folder: Path) -> None:
 
 
 def make_search(name: str, run: RunFolder, tokenizers: Tokenizers, args: argparse.Namespace) -> Search:
-    """By its name: `nmt, torch`, `nmt, ctranslate2-int8`, `ctranslate2-int8`, `eole=FOLDER`."""
+    """Return a search by its name: `nmt, torch`, `nmt, ctranslate2-int8`, `ctranslate2-int8`, `eole=FOLDER`."""
     if name == "nmt, torch":
         return torch_search(run, tokenizers, args)
     if name.startswith("eole="):
@@ -247,7 +247,7 @@ def make_search(name: str, run: RunFolder, tokenizers: Tokenizers, args: argpars
 
 
 def work(args: argparse.Namespace) -> None:
-    """One engine: a round for each line of standard input, its figures on standard output."""
+    """Run one engine: a round for each line of standard input, its figures on standard output."""
     run = open_run(args.model)
     tokenizers = load_tokenizers(run.tokenizer)
     search = make_search(args.work, run, tokenizers, args)
@@ -282,7 +282,7 @@ def _answer(seconds: float, of_batches: list[float], texts: list[str], tokens: i
 
 
 class Worker:
-    """A process that translates when it is asked to."""
+    """A process that translates on request."""
 
     def __init__(self, command: Sequence[str | Path], threads: int) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
@@ -291,7 +291,7 @@ class Worker:
         )
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One round."""
+        """Run one round, and return its figures."""
         assert self._process.stdin and self._process.stdout
         print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
@@ -301,7 +301,7 @@ class Worker:
         return found
 
     def end(self) -> None:
-        """Let it go."""
+        """End the process."""
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait()
@@ -311,7 +311,7 @@ class Worker:
 
 
 def measure(args: argparse.Namespace, run: RunFolder, names: Sequence[str], eole_model: Path) -> list[dict[str, Any]]:
-    """A row for each setting, engine and round."""
+    """Return a row for each setting, engine and round."""
     import torch
     from bench_train import matmul_peak
 
@@ -344,7 +344,7 @@ def measure(args: argparse.Namespace, run: RunFolder, names: Sequence[str], eole
 
 
 def _report(rows: Sequence[dict[str, Any]]) -> None:
-    """A line of the table for each engine; ratios are medians over the rounds, within each."""
+    """Print a row for each engine; a ratio is the median over the rounds of the ratios within each."""
     names = list(dict.fromkeys(row["engine"] for row in rows))
     counted = {name: [row for row in rows if row["engine"] == name and row["round"]] for name in names}
     for name, of_engine in counted.items():
@@ -371,7 +371,7 @@ def _report(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def cold_starts(run: RunFolder, rounds: int) -> dict[str, float]:
-    """Seconds of whole processes, in turn; the median of each."""
+    """Time whole processes in turn, and return the median seconds of each."""
     nmt = [sys.executable, "-m", "nmt"]
     translate = [*nmt, "translate", "--model", str(run.path.resolve()), "hello world"]
     engines = ["torch", "ctranslate2"] if any((run.path / "export").glob("ctranslate2-*")) else ["torch"]

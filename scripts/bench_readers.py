@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast the pairs of a corpus are read from each format, and in how much memory.
+"""Speed and memory of reading the pairs of a corpus from each format.
 
     python scripts/bench_readers.py train.en train.de             # two texts, which are written in all other formats
     python scripts/bench_readers.py train.en train.de --repeat 40
@@ -32,7 +32,7 @@ KEYS: dict[str, tuple[int | str, int | str]] = {
 
 
 def write(src: Path, tgt: Path, repeat: int, folder: Path) -> None:
-    """All formats of two texts, whose lines are repeated."""
+    """Write two texts, whose lines are repeated, in all formats."""
     pairs = list(zip(read_lines(src), read_lines(tgt), strict=True))
     names = ("a.x", "a.y", "a.tsv", "a.csv", "a.jsonl", "a.tmx")
     x, y, tsv, table, jsonl, tmx = ((folder / name).open("w", encoding="utf-8", newline="") for name in names)
@@ -57,7 +57,7 @@ def write(src: Path, tgt: Path, repeat: int, folder: Path) -> None:
 
 
 def peak() -> int:
-    """The most memory that this process had, in KB (Linux); `ru_maxrss` would include the process that started it."""
+    """Return this process's peak memory in KB (Linux); `ru_maxrss` would include the process that started it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 

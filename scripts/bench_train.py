@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast training is, beside what the machine can do, and beside eole.
+"""Training speed, beside the peak of the machine and beside eole.
 
     python scripts/bench_train.py                                    # this machine's CPU, Multi30k
     python scripts/bench_train.py --against ENVIRONMENT/bin/python   # eole in turn: A B A B ...
@@ -72,7 +72,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def transformer(layers: int, d_model: int, d_ff: int, heads: int) -> dict[str, Any]:
-    """The model section of a Transformer."""
+    """Return the model section of a Transformer."""
     return {
         "num_encoder_layers": layers, "num_decoder_layers": layers,
         "d_model": d_model, "d_ff": d_ff, "num_heads": heads, "dropout": 0.1,
@@ -89,7 +89,7 @@ PEAK_SIZE = {"cpu": 1024, "cuda": 8192, "mps": 4096}
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """TFLOP/s of one large square matrix product, the median of eight."""
+    """Return the TFLOP/s of one large square matrix product, the median of eight."""
     size = PEAK_SIZE[device.type]
     a, b = torch.randn(2, size, size, device=device).to(dtype)
     rates = []
@@ -104,7 +104,7 @@ def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def peak_of_all(device: torch.device, dtype: torch.dtype, ranks: Ranks) -> float:
-    """`matmul_peak` of all processes at the same time, summed."""
+    """Return the sum of `matmul_peak` of all processes at the same time."""
     ranks.wait()
     return ranks.sum([matmul_peak(device, dtype)])[0]
 
@@ -115,7 +115,7 @@ def _wait(device: torch.device) -> None:
 
 
 def batch_flops(batch: Batch, model: ModelConfig, vocab_size: int) -> float:
-    """FLOPs of a batch's matrix products, forward and backward, as the head of this file counts them."""
+    """Return the FLOPs of a batch's matrix products, forward and backward, as the head of this file counts them."""
     src = batch.source.mask.sum(1).double()  # (B,)
     tgt = (batch.tgt_out != 0).sum(1).double()  # (B,)
     if model.architecture == "rnn":
@@ -128,7 +128,7 @@ def batch_flops(batch: Batch, model: ModelConfig, vocab_size: int) -> float:
 
 
 def _rnn_products(src: torch.Tensor, tgt: torch.Tensor, model: RnnConfig, vocab_size: int) -> float:
-    """Multiplications of a forward pass over pairs of these lengths, (B,) each."""
+    """Return the multiplications of a forward pass over pairs of these lengths, (B,) each."""
     d, e, gates = model.d_model, model.d_embedding, 3 if model.cell == "gru" else 4
     total = torch.zeros_like(src)
     for number in range(model.num_encoder_layers):
@@ -145,7 +145,7 @@ def _rnn_products(src: torch.Tensor, tgt: torch.Tensor, model: RnnConfig, vocab_
 
 
 def work_config(args: argparse.Namespace, folder: Path) -> Path:
-    """The configuration of the work as a file; with `--random-pairs`, its text too."""
+    """Write the configuration of the work, and with `--random-pairs` its text."""
     model, vocab_size = PRESETS[args.preset]
     if args.random_pairs:
         data: dict[str, Any] = random_text(folder, args.random_pairs, vocab_size - 4)
@@ -169,7 +169,7 @@ def work_config(args: argparse.Namespace, folder: Path) -> Path:
 
 
 def random_text(folder: Path, pairs: int, words: int) -> dict[str, Any]:
-    """Sentences of about 25 random words (log-normal lengths, as web text has), a target much as long as its source."""
+    """Write sentences of about 25 random words (log-normal lengths, as in web text); targets are about as long."""
     random = np.random.default_rng(1)
     data = {}
     for name, count in (("train", pairs), ("validation", 10)):
@@ -187,7 +187,7 @@ def random_text(folder: Path, pairs: int, words: int) -> dict[str, Any]:
 
 
 def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Ranks) -> dict[str, Any]:
-    """Train for some updates; what came of it, of all processes together."""
+    """Train for some updates, and return the figures of all processes together."""
     config = resolve_processes(config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
@@ -251,12 +251,12 @@ def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Rank
 
 
 def _max_rss(whose: int = resource.RUSAGE_SELF) -> float:
-    """Largest resident size so far, in bytes."""
+    """Return the largest resident size so far, in bytes."""
     return (1 if sys.platform == "darwin" else 1024) * resource.getrusage(whose).ru_maxrss
 
 
 def eole_config(config: Config, folder: Path, updates: int, warmup: int) -> Path:
-    """The same work for eole: our pieces as its words, the same shapes, dropout on the residual stream alone."""
+    """Write the same work for eole: our pieces as its words, the same shapes, dropout on the residual stream alone."""
     tokenizers = load_tokenizers(folder / "run" / "tokenizer")
     files = config.data.train[0]
     for side, tokenizer in (("src", tokenizers.src), ("tgt", tokenizers.tgt)):
@@ -297,7 +297,7 @@ def eole_config(config: Config, folder: Path, updates: int, warmup: int) -> Path
 def measure_eole(
     python: Path, config: Config, folder: Path, warmup: int, updates: int, environment: dict[str, str]
 ) -> dict[str, Any]:
-    """Run eole; the rates that it logs itself (real tokens), the first interval left out as warm-up."""
+    """Run eole, and return the rates that it logs (real tokens), without the first interval, which is a warmup."""
     file = eole_config(config, folder, updates, warmup)
     device = torch.device("cpu")
     before = matmul_peak(device, torch.float32)
@@ -343,7 +343,7 @@ COLUMNS = {
 
 
 def table(results: dict[str, list[dict[str, Any]]]) -> str:
-    """A row for each system: medians over its rounds."""
+    """Return a row for each system: medians over its rounds."""
     lines = ["| | " + " | ".join(title for title, _ in COLUMNS.values()) + " |", "| --- " * (len(COLUMNS) + 1) + "|"]
     for name, rounds in results.items():
         cells = []
@@ -355,7 +355,7 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def add_share_of_peak(results: dict[str, list[dict[str, Any]]]) -> None:
-    """A peer does the same FLOPs a target token as we do."""
+    """Add a peer's share of the peak; it does as many FLOPs per target token as nmt."""
     per_token = statistics.median(one["mflop_per_tgt_token"] for one in results["nmt"]) * 1e6
     for one in results.get("eole", []):
         peak = (one["peak_tflops_before"] + one["peak_tflops_after"]) / 2
@@ -363,7 +363,7 @@ def add_share_of_peak(results: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def absolute(path: str) -> Path:
-    """From whatever folder it is run; a link stays one, since by its place a Python knows its environment."""
+    """Make a path absolute without following links: a Python knows its environment by the place of its link."""
     return Path(path).absolute()
 
 

@@ -1,4 +1,4 @@
-"""What a model of configs/shapes.yaml has learned: three figures, and an exit code of 1 if one is not as it should be.
+"""Three figures of a model of configs/shapes.yaml; the exit code is 1 if one of them misses its limit.
 
     python scripts/check_shapes.py data/shapes                # of runs/latest
     python scripts/check_shapes.py data/shapes --model runs/shapes
@@ -6,8 +6,8 @@
 
 exact       pictures of held_out, with combinations that training never showed, whose description is right word for word
             (at least 90%), and the same of test
-shuffled    the same of held_out if each description is compared with the picture of another one (less than 20%): a
-            model that guesses the likeliest sentence without looking would reach as much as before
+shuffled    the same of held_out with each description compared with the picture of another one (less than 20%): a
+            model that guesses the likeliest sentence without looking would lose nothing
 attention   the share of a noun's cross-attention (the mean of all layers and heads) that lies on the cells of its
             shape, divided by the share of the picture that these cells are (at least 3)
 """
@@ -32,12 +32,12 @@ BATCH = 100
 
 
 def exact(outputs: list[str], references: list[str]) -> float:
-    """Share of the outputs that are their reference."""
+    """Return the share of the outputs that equal their reference."""
     return sum(output == reference for output, reference in zip(outputs, references, strict=True)) / len(references)
 
 
 def cells_of(mask: NDArray[np.bool_], grid: int) -> NDArray[np.bool_]:
-    """The cells of a shape: (SIDE, SIDE) pixels -> (grid * grid,), row by row."""
+    """Return the cells of a shape: (SIDE, SIDE) pixels -> (grid * grid,), row by row."""
     size = SIDE // grid
     covered = mask.reshape(grid, size, grid, size).mean(axis=(1, 3))
     return (covered >= min(COVERED, covered.max())).ravel()
@@ -46,7 +46,7 @@ def cells_of(mask: NDArray[np.bool_], grid: int) -> NDArray[np.bool_]:
 def attention_on_shapes(
     engine: TorchEngine, split: str, sources: list[Vectors], targets: list[list[int]]
 ) -> tuple[float, float]:
-    """The mean share of the nouns' attention on their shapes' cells, and the mean share of the cells."""
+    """Return the mean share of the nouns' attention on their shapes' cells, and the mean share of the cells."""
     on_shape, chance = [], []
     drawn = [draw(scene, random)[1] for scene, random in scenes(split)]
     for begin in range(0, len(sources), BATCH):

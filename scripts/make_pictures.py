@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make docs/images/*.png: pages of nmt as a browser without a network shows them, and a picture of attention.
+"""Make docs/images/*.png: pages of nmt in a browser without a network, and a picture of attention.
 
     .venv/bin/python scripts/make_pictures.py --model runs/multi30k_en_de [--other RUN]
 
@@ -43,7 +43,7 @@ class Picture:
     command: tuple[str, ...]
     """Arguments of nmt, without the run and --output; `report` always writes into the run."""
     script: str = ""
-    """What is done in the page first."""
+    """JavaScript that runs in the page first."""
     width: int = 1280
     height: int = 1100
     dark: bool = False
@@ -60,7 +60,7 @@ PICTURES = (
 
 
 def take(browser: "Browser", picture: Picture, page: Path, folder: Path) -> Path:
-    """Open the page, and save what the window shows as a PNG of 256 colours."""
+    """Open the page, and save the window as a PNG of 256 colours."""
     browser.open_page(page, picture.width, picture.dark, picture.height)
     browser.wait("document.readyState === 'complete'")
     browser.wait("!document.getElementById('attention') || document.documentElement.dataset.ready")

@@ -35,7 +35,7 @@ reads, in [nmt/config/training.py](../nmt/config/training.py) and its neighbours
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [
         HEAD,
         *_contents(),
@@ -47,7 +47,7 @@ def page() -> str:
 
 
 def words() -> str:
-    """The page of the glossary."""
+    """Return the page of the glossary."""
     head = "# Words\n<!-- Made by scripts/make_reference.py from nmt/insight/glossary.py. -->\n\n"
     return head + "".join(_wrapped(f"- **{term}**: {meaning}", "  ") for term, meaning in GLOSSARY.items())
 
@@ -82,7 +82,7 @@ def _configuration() -> Iterator[str]:
 
 
 def _choosing_key(keys: Sequence[Key]) -> Iterator[str]:
-    """The key whose value decides which variant a section is, as each of them has it."""
+    """Yield the key whose value decides the variant of a section, as each variant has it."""
     kinds, first = [key.kind for key in keys], keys[0]
     default = " Required." if first.is_required else f" Default: {kinds[0]}."
     yield _wrapped(f"{', '.join(kinds[:-1])} or {kinds[-1]}.{default}")
@@ -90,7 +90,7 @@ def _choosing_key(keys: Sequence[Key]) -> Iterator[str]:
 
 
 def _key(keys: Sequence[tuple[Variant, Key]], num_variants: int) -> Iterator[str]:
-    """A key's texts: one if they are the same in all variants of a section, or each after its variants."""
+    """Yield a key's texts: one if all variants of a section share it, or each after its variants."""
     texts: dict[str, list[str]] = {}
     for variant, key in keys:
         text = [_wrapped(f"{_type(key)}{' Required.' if key.is_required else ''}"), _wrapped(key.meaning)]
@@ -104,7 +104,7 @@ def _key(keys: Sequence[tuple[Variant, Key]], num_variants: int) -> Iterator[str
 
 
 def _type(key: Key) -> str:
-    """What a value may be, and the default if it says anything."""
+    """Return the type of a value, and the default if it is informative."""
     default = "" if key.default in (None, "", "[]", "{}") else f" Default: `{key.default}`."
     return f"{key.kind[0].upper()}{key.kind[1:]}.{default}"
 

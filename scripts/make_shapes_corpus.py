@@ -1,10 +1,10 @@
-"""Make a corpus of pictures: two coloured shapes, one above or beside the other, said in English and in German.
+"""Make a corpus of pictures: two coloured shapes, one above or beside the other, described in English and German.
 
     python scripts/make_shapes_corpus.py FOLDER    # images/*.png, {train,val,test,held_out_val,held_out}.{txt,en,de}
 
     a red circle above a blue square  /  ein roter Kreis über einem blauen Quadrat
 
-NAME.txt lists the pictures, and line n of NAME.en and NAME.de says what is in picture n. The pictures are 32 x 32
+NAME.txt lists the pictures, and line n of NAME.en and NAME.de describes picture n. The pictures are 32 x 32
 pixels, drawn here: each shape is in its half of the picture, in a shade of its colour, on a background that is almost
 white. The sentence names the upper or the left one first, so a picture has one description.
 
@@ -68,7 +68,7 @@ SHAPES = (
     Shape("ring", "Ring", "m"),
     Shape("star", "Stern", "m"),
 )
-# Where the first shape is, seen from the second: English, German (both with the dative), and the place of each.
+# Relations of the first shape to the second: English, German (both with the dative), and the place of each.
 RELATIONS = (("above", "über", ("top", "bottom")), ("left of", "links von", ("left", "right")))
 
 Thing = tuple[int, int]
@@ -76,7 +76,7 @@ Thing = tuple[int, int]
 
 
 def held_out_in(thing: Thing, place: int) -> str | None:
-    """The split for which a coloured shape is held out of training as the first (0) or second (1) of the sentence.
+    """Return the split that holds out a coloured shape as the first (0) or second (1) of the sentence.
 
     Either split has each colour and each shape once: three combinations at one place, and three others at the other.
     No combination is held out at both places.
@@ -89,7 +89,7 @@ def held_out_in(thing: Thing, place: int) -> str | None:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a picture shows; the first shape is the upper or the left one."""
+    """The content of a picture; the first shape is the upper or the left one."""
 
     first: Thing
     second: Thing
@@ -97,17 +97,17 @@ class Scene:
 
     @property
     def held_out_in(self) -> set[str]:
-        """The splits whose combinations it has, which training never shows at their place: none, one or both."""
+        """Return the splits whose held-out combinations it has: none, one or both."""
         found = {held_out_in(self.first, 0), held_out_in(self.second, 1)}
         return {name for name in found if name}
 
     def english(self) -> str:
-        """The sentence in English."""
+        """Return the sentence in English."""
         first, second = (f"a {COLOURS[colour].en} {SHAPES[shape].en}" for colour, shape in (self.first, self.second))
         return f"{first} {RELATIONS[self.relation][0]} {second}"
 
     def german(self) -> str:
-        """The sentence in German: the first shape in the nominative, the second in the dative."""
+        """Return the sentence in German: the first shape in the nominative, the second in the dative."""
         (colour, shape), (other_colour, other_shape) = self.first, self.second
         ending = {"m": "er", "n": "es"}[SHAPES[shape].gender]
         first = f"ein {COLOURS[colour].stem}{ending} {SHAPES[shape].de}"
@@ -116,7 +116,7 @@ class Scene:
 
 
 def mask_of(shape: str, x: float, y: float, radius: float) -> NDArray[np.bool_]:
-    """The pixels of a shape around (x, y): (SIDE, SIDE), True where it is."""
+    """Return the pixels of a shape around (x, y): (SIDE, SIDE), True where it is."""
     rows, columns = np.mgrid[0:SIDE, 0:SIDE]
     across, down = columns - x, rows - y
     distance = np.hypot(across, down)
@@ -137,7 +137,7 @@ def mask_of(shape: str, x: float, y: float, radius: float) -> NDArray[np.bool_]:
 
 
 def centre_of(place: str, radius: float, along: float, random: Random) -> tuple[float, float]:
-    """x and y of a shape's centre in its half of the picture; `along` is the place of both along the line between."""
+    """Return x and y of a shape's centre in its half; `along` is the place of both shapes along the line between."""
     near = random.uniform(radius + 0.5, SIDE / 2 - 0.5 - radius)  # from the edge of the picture
     along += random.uniform(-2, 2)
     far = SIDE - 1 - near
@@ -145,7 +145,7 @@ def centre_of(place: str, radius: float, along: float, random: Random) -> tuple[
 
 
 def draw(scene: Scene, random: Random) -> tuple[Pixels, list[NDArray[np.bool_]]]:
-    """A picture of the scene, (SIDE, SIDE, 3), and the pixels of its two shapes."""
+    """Return a picture of the scene, (SIDE, SIDE, 3), and the pixels of its two shapes."""
     background = random.uniform(225, 250)
     noise = np.random.default_rng(random.randrange(2**32))
     pixels = np.full((SIDE, SIDE, 3), background)
@@ -161,7 +161,7 @@ def draw(scene: Scene, random: Random) -> tuple[Pixels, list[NDArray[np.bool_]]]
 
 
 def scenes(name: str) -> list[tuple[Scene, Random]]:
-    """The scenes of a split, each with the random numbers that its picture is drawn with."""
+    """Return the scenes of a split, each with the random numbers of its picture."""
     random = Random(f"{SEED} {name}")
     found: list[tuple[Scene, Random]] = []
     while len(found) < SIZES[name]:

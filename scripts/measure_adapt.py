@@ -6,13 +6,13 @@
     python scripts/measure_adapt.py runs/multi30k_en_de     # trains what is missing; may be started again
 
 The new text is LibreOffice's messages or the descriptions of Debian's packages (`--text`), cleaned by the recommended
-rules. Of each, 1,000 of three words and more are the test set, which no training sees, and 500, 3,000 or all others (0)
-are adapted to, another draw for each seed. The captions are the general text.
+rules. Of each, 1,000 of three words and more are the test set, which no training sees. The model adapts to 500, 3,000
+or all others (0), another draw for each seed. The captions are the general text.
 
-A row has BLEU on both test sets with the old weights (base) and after `nmt adapt`, and the change of the captions with
-the 95% interval of a paired bootstrap. With `--alone`, a second training has no captions mixed in, and `kept` is the
-gain of `nmt adapt` as a share of its gain. `--set` gives a setting to all trainings, and `--name` a name to what they
-are then called.
+A row has BLEU on both test sets with the base model and after `nmt adapt`, and the change of the captions with the 95%
+interval of a paired bootstrap. With `--alone`, a second training has no captions mixed in, and `kept` is the gain of
+`nmt adapt` as a share of that training's. `--set` gives a setting to all trainings, and `--name` is a suffix of their
+names.
 """
 
 import argparse
@@ -39,7 +39,7 @@ LANGUAGES = ("en", "de")
 
 
 def write_texts(folder: Path, text: str, sizes: list[int], seeds: list[int]) -> None:
-    """The test set, and the new text of each size and seed; 0 stands for all."""
+    """Write the test set, and the new text of each size and seed; 0 stands for all."""
     folder.mkdir(parents=True, exist_ok=True)
     files = CorpusFiles(pairs=LOCALISATION / TEXTS[text], src_column="en", tgt_column="de")
     selection = select([files], CleaningConfig.recommended(), LANGUAGES)
@@ -57,13 +57,13 @@ def write_texts(folder: Path, text: str, sizes: list[int], seeds: list[int]) -> 
 
 
 def write(path: Path, pairs: list[tuple[str, str]]) -> None:
-    """Two texts, PATH.en and PATH.de."""
+    """Write two texts, PATH.en and PATH.de."""
     for side, language in enumerate(LANGUAGES):
         write_text(path.with_name(f"{path.name}.{language}"), "".join(f"{pair[side]}\n" for pair in pairs))
 
 
 def distinct(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The pairs without those whose source or target an earlier one has."""
+    """Return the pairs of which neither source nor target occurs in an earlier pair."""
     sources: set[str] = set()
     targets: set[str] = set()
     found = []
@@ -76,12 +76,12 @@ def distinct(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def as_options(settings: list[str]) -> list[str]:
-    """The settings as options of a command."""
+    """Return the settings as options of a command."""
     return [part for setting in settings for part in ("--set", setting)]
 
 
 def run(folder: Path, name: str, command: list[str]) -> RunFolder:
-    """Run `nmt` in the folder; 3 is the exit code of an adaptation that may have lost more than it may."""
+    """Run `nmt` in the folder; exit code 3 is an adaptation outside `--max-drop`."""
     with (folder / f"{name}.log").open("a") as log:
         done = subprocess.run([sys.executable, "-m", "nmt", *command], cwd=folder, stdout=log, stderr=log, check=False)
     if done.returncode not in (0, 3):
@@ -102,7 +102,7 @@ def adapt(text: str, size: int, seed: int, folder: Path, arguments: argparse.Nam
 
 
 def bleu(runs: list[RunFolder], src: Path, ref: Path) -> list[float]:
-    """BLEU of each run on a test set."""
+    """Return BLEU of each run on a test set."""
     command = [sys.executable, "-m", "nmt", "compare", *(str(one.path) for one in runs)]
     done = subprocess.run([*command, f"--src={src}", f"--ref={ref}", "--json"], stdout=subprocess.PIPE, check=True)
     systems = json.loads(done.stdout)["test_sets"][0]["systems"]
@@ -110,7 +110,7 @@ def bleu(runs: list[RunFolder], src: Path, ref: Path) -> list[float]:
 
 
 def row(text: str, size: int, seed: int, folder: Path, runs: list[RunFolder]) -> str:
-    """The row of one size and seed; `runs` begin with the base."""
+    """Return the row of one size and seed; `runs` begin with the base."""
     name, captions = next(iter(runs[0].config().data.test.items()))
     new = bleu(runs, *(folder / "text" / f"{text}-test.{language}" for language in LANGUAGES))
     old = bleu(runs, *(side.path for side in sides_of(captions)))

@@ -3,8 +3,8 @@
 
     scripts/get_multi30k && scripts/get_localisation
     python scripts/measure_defaults.py speed       # updates that ten minutes of one idle core allow
-    python scripts/measure_defaults.py train       # what is missing; may be stopped and started again
-    python scripts/measure_defaults.py table       # validation BLEU of what is there
+    python scripts/measure_defaults.py train       # trains the missing ones; may be stopped and started again
+    python scripts/measure_defaults.py table       # validation BLEU so far
 
 For each corpus there is a default, and for each value a lower and a higher neighbour with all else alike; R-Drop is on
 or off. Each trains for ten minutes of one core, along a cosine, with each seed; with `--whole`, for as many updates as
@@ -46,7 +46,7 @@ VALIDATIONS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """The values that are measured."""
+    """Values that are measured."""
 
     vocab_size: int
     d_model: int
@@ -57,7 +57,7 @@ class Sizes:
         return f"v{self.vocab_size}-d{self.d_model}-p{self.dropout}-r{self.r_drop:g}"
 
     def costs_like(self, other: "Sizes") -> bool:
-        """Whether an update takes as long as with others: dropout costs nothing."""
+        """Return True if an update takes as long as with others: dropout costs nothing."""
         return dataclasses.replace(self, dropout=other.dropout) == other
 
 
@@ -72,7 +72,7 @@ class Grid:
     r_drops: tuple[float, ...]
 
     def variants(self) -> Iterator[tuple[str, Sizes]]:
-        """What is trained: the default, and each neighbour with the value that differs."""
+        """Yield the variants to train: the default, and each neighbour with the value that differs."""
         yield "default", self.default
         neighbours = {
             "vocab_size": self.vocab_sizes, "d_model": self.widths, "dropout": self.dropouts, "r_drop": self.r_drops,
@@ -91,7 +91,7 @@ GRIDS = {
 
 
 def corpora(name: str, folder: Path) -> dict[str, dict[str, str]]:
-    """The training and the validation files of a corpus, made if they are missing."""
+    """Return the training and the validation files of a corpus, made if they are missing."""
     folder = folder / "text"
     folder.mkdir(parents=True, exist_ok=True)
     kind, _, size = name.partition("-")
@@ -115,7 +115,7 @@ def corpora(name: str, folder: Path) -> dict[str, dict[str, str]]:
 
 
 def write_config(name: str, sizes: Sizes, updates: int | None, folder: Path) -> Path:
-    """A configuration with some sizes, for a number of updates; None: trained as `nmt init` would."""
+    """Write a configuration with these sizes and number of updates; None: the number that `nmt init` writes."""
     if updates is None:
         row = recommended(int(name.partition("-")[2]))
         keys = ("max_steps", "warmup_steps", "batches_per_update", "learning_rate", "ema_decay", "validate_every")
@@ -145,13 +145,13 @@ def write_config(name: str, sizes: Sizes, updates: int | None, folder: Path) -> 
 
 
 def measured() -> dict[str, dict[str, float]]:
-    """What is known: the `updates` that ten minutes allow, by sizes, and the best `bleu`, by run."""
+    """Return the results so far: the `updates` that ten minutes allow, by sizes, and the best `bleu`, by run."""
     known: dict[str, dict[str, float]] = json.loads(MEASURED.read_text())
     return known
 
 
 def record(part: str, values: dict[str, float]) -> None:
-    """Add to what is known; two of these scripts may run at once."""
+    """Add results; two of these scripts may run at once."""
     with FileLock(MEASURED.with_suffix(".lock")):
         known = measured()
         known[part] = dict(sorted((known[part] | values).items()))
@@ -185,12 +185,12 @@ def once(path: Path) -> None:
 
 
 def run_name(name: str, sizes: Sizes, seed: int, whole: bool) -> str:
-    """The folder of a training."""
+    """Return the name of a training's run."""
     return f"{name}-{sizes}-s{seed}{'-whole' if whole else ''}"
 
 
 def train(names: list[str], seeds: list[int], variants: list[str], whole: bool, folder: Path) -> None:
-    """Train what has not been trained yet: the defaults first, then the neighbours."""
+    """Train the missing variants: the defaults first, then the neighbours."""
     known = measured()
     jobs = [
         (index, seed, name, sizes)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speed, size and BLEU of a teacher and its students: what a smaller model costs, and what it gives.
+"""Speed, size and BLEU of a teacher and its students.
 
     nmt distill --teacher multi30k_en_de --config configs/multi30k_en_de_student.yaml
     nmt export ctranslate2 --model RUN                      # of each; int8 is the default
@@ -33,7 +33,7 @@ COLOURS = {"PyTorch": "#0b57a4", "CTranslate2 int8": "#b35c00"}
 
 
 def weights_of(run: RunFolder, engine: str) -> Path | None:
-    """The file or folder with the weights that an engine translates with; None without a fresh export."""
+    """Return the file or folder with an engine's weights; None without a fresh export."""
     if engine == "PyTorch":
         return run.model_file
     for export in exports_of(run):
@@ -43,7 +43,7 @@ def weights_of(run: RunFolder, engine: str) -> Path | None:
 
 
 def megabytes(path: Path) -> float:
-    """The size of a file, or of all files in a folder."""
+    """Return the size of a file, or of all files in a folder."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files) / 1e6
 
@@ -51,7 +51,7 @@ def megabytes(path: Path) -> float:
 def measure(
     runs: Sequence[RunFolder], pairs: Sequence[tuple[str, str]], rounds: int, threads: int
 ) -> list[dict[str, Any]]:
-    """A row for each run and engine; the first is the teacher with PyTorch."""
+    """Return a row for each run and engine; the first is the teacher with PyTorch."""
     sources, references = zip(*pairs, strict=True)
     rows, workers = list[dict[str, Any]](), list[tuple[Worker, dict[str, Any]]]()
     script = Path(__file__).with_name("bench_decode.py")
@@ -81,7 +81,7 @@ def measure(
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as Markdown."""
+    """Return the rows as Markdown."""
     lines = ["| run | engine | sentences/s | times | MB | BLEU |", "| --- | --- | --- | --- | --- | --- |"]
     lines += [
         f"| {row['run']} | {row['engine']} | {row['speed']:,.0f} | {row['times']:.2f} | {row['megabytes']:.1f} "
@@ -92,7 +92,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """BLEU over speed, as PNG or SVG."""
+    """Draw BLEU over speed, as PNG or SVG."""
     with drawing([row["run"] for row in rows]):
         from matplotlib.figure import Figure
         from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter

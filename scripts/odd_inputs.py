@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What becomes of odd input: emoji, URLs, numbers, single words, headlines, dashes, other languages, a long line.
+"""Translations of odd input: emoji, URLs, numbers, single words, headlines, dashes, other languages, a long line.
 
     python scripts/odd_inputs.py                       # the newest run; --model RUN for another
     python scripts/odd_inputs.py --show                # with every input and output
@@ -69,19 +69,19 @@ PUNCTUATION_AT_THE_END = re.compile(r"[^\w\s]+$")
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """An odd line and what came of it."""
+    """An odd line and its translation."""
 
     group: str
     typed: str
     output: str
     unchanged: bool | None = None
-    """Whether what should come through unchanged did; None where nothing should."""
+    """True if the text that should come through unchanged did; None where nothing should."""
     chrf: tuple[float, float] | None = None
-    """Of the group, on its first line: of the clean lines, and of these."""
+    """chrF of the clean lines and of these, on the first line of a group."""
 
     @property
     def faults(self) -> list[str]:
-        """Those of FAULTS that the output has."""
+        """Return those of FAULTS that the output has."""
         words = words_of(self.output)
         found = (
             not self.output.strip(),
@@ -97,7 +97,7 @@ def _size(text: str) -> int:
 
 
 def inserted(text: str, place: str, source: str) -> str:
-    """The source with a text at a place.
+    """Return the source with a text at a place.
 
     >>> inserted("😀", "before the end", "A dog runs."), inserted("😀", "in the middle", "A dog runs.")
     ('A dog runs 😀.', 'A 😀 dog runs.')
@@ -117,7 +117,7 @@ def inserted(text: str, place: str, source: str) -> str:
 
 
 def comes_through(text: str, output: str) -> bool:
-    """Whether an output has the text, not as a part of a longer word or number.
+    """Return True if an output has the text, not as a part of a longer word or number.
 
     >>> comes_through("42", "Nummer 42."), comes_through("42", "Nummer 421."), comes_through("42", "Nummer 42.5")
     (True, False, False)
@@ -132,13 +132,13 @@ def without_end(text: str) -> str:
 
 
 def frequent_words(pairs: Pairs) -> list[str]:
-    """The most frequent words of the sources that are not the shortest ones, in lowercase."""
+    """Return the most frequent words of the sources that are not the shortest ones, in lowercase."""
     words = Counter(word for src, _ in pairs for word in words_of(src))
     return [word for word, _ in words.most_common() if len(word) >= MIN_LETTERS and word.isalpha()][:NUM_WORDS]
 
 
 def long_line(pairs: Pairs) -> list[int]:
-    """The indices of pairs whose sources together are LONG_LINE words, from the start as often as it takes."""
+    """Return the indices of pairs whose sources have LONG_LINE words together, repeated from the start as needed."""
     chosen: list[int] = []
     count = 0
     while count < LONG_LINE:
@@ -148,7 +148,7 @@ def long_line(pairs: Pairs) -> list[int]:
 
 
 def measure(translate: Callable[[list[str]], list[str]], pairs: Pairs) -> list[Line]:
-    """Every line, group by group."""
+    """Return every line, group by group."""
     if not pairs:
         raise DataError("the validation set is empty")
     (_, rows), *_ = [(kind, rows) for kind, rows in choose(pairs, 10) if kind.name == "ALL CAPS"]
@@ -200,7 +200,7 @@ def _compared(
 
 
 def tables(lines: Sequence[Line]) -> str:
-    """Markdown: what comes through, a row for each kind and a column for each place; then the other groups."""
+    """Return Markdown: shares that come through, a row a kind and a column a place; then the other groups."""
     groups = {group: [line for line in lines if line.group == group] for group in dict.fromkeys(x.group for x in lines)}
     first = [["unchanged", *PLACES]]
     first += [[kind, *(_kept(groups.pop(f"{kind}, {place}")) for place in PLACES)] for kind in COPIED]
@@ -223,7 +223,7 @@ def _markdown(rows: list[list[str]]) -> str:
 
 
 def as_json(run: Path, lines: Sequence[Line]) -> str:
-    """Everything."""
+    """Return all lines and groups for JSON."""
     made = [{**dataclasses.asdict(line), "faults": line.faults} for line in lines]
     return json.dumps({"run": str(run), "lines": made}, ensure_ascii=False, indent=2) + "\n"
 

@@ -47,7 +47,7 @@ THEME = TerminalTheme(
 
 
 def run(command: str, folder: Path) -> list[str]:
-    """The lines that a command writes to standard output and standard error."""
+    """Return the lines that a command writes to standard output and standard error."""
     script = f'nmt() {{ "$PYTHON" -m nmt "$@"; }}; {command}'
     environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
@@ -57,7 +57,7 @@ def run(command: str, folder: Path) -> list[str]:
 
 
 def shown(lines: list[str], first: int, last: int) -> list[Text]:
-    """The lines, less those in the middle."""
+    """Return the lines without those in the middle."""
     texts = [Text(line) for line in lines]
     if len(lines) <= first + last + 1:
         return texts
@@ -66,7 +66,7 @@ def shown(lines: list[str], first: int, last: int) -> list[Text]:
 
 
 def picture(session: list[tuple[str, list[Text]]]) -> str:
-    """The session as SVG, with the reader's own monospaced font."""
+    """Return the session as SVG, with the reader's own monospaced font."""
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
     for command, lines in session:
         for line in command.splitlines():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time and memory against the length of the sequences: where recurrence's line and attention's square cross.
+"""Time and memory against sequence length: where the line of recurrence and the square of attention cross.
 
     python scripts/sequence_lengths.py             # lengths 16 to 2,048; some minutes of one core
     python scripts/sequence_lengths.py --quick     # up to 128, each once
@@ -63,12 +63,12 @@ COMPARED = {
 }
 
 Work = Callable[[int], object]
-"""Does its work once for sequences of N positions."""
+"""Work on sequences of N positions, done once a call."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """What was measured of one kind of work; a length that was left out is missing."""
+    """Measurements of one kind of work; a skipped length is missing."""
 
     kind: str
     name: str
@@ -77,7 +77,7 @@ class Series:
 
 
 def crossing(line: Mapping[int, float], square: Mapping[int, float]) -> float | None:
-    """The length from which the second takes more than the first, up to the last length that both have.
+    """Return the length from which the second takes more than the first, up to the last length that both have.
 
     Between two lengths both are taken for straight on logarithmic axes. None if it takes less at the last length; the
     first length if it always takes more.
@@ -98,7 +98,7 @@ def crossing(line: Mapping[int, float], square: Mapping[int, float]) -> float | 
 
 
 def works() -> dict[tuple[str, str], Work]:
-    """By (kind, name)."""
+    """Return the works by (kind, name)."""
     torch.manual_seed(1)
     gru, attention = Bidirectional("gru", WIDTH, WIDTH), MultiHeadAttention(WIDTH, HEADS)
 
@@ -160,7 +160,7 @@ def _random_source(length: int) -> Source:
 
 
 def measure(lengths: Sequence[int], rounds: int, say: Callable[[str], None]) -> list[Series]:
-    """Memory first, while this process is small; then time."""
+    """Measure memory first, while this process is small; then time."""
     torch.set_num_threads(1)
     done = works()
     for work in done.values():
@@ -189,7 +189,7 @@ def measure(lengths: Sequence[int], rounds: int, say: Callable[[str], None]) -> 
 
 
 def _peak_bytes(work: Work, length: int, shorter: int) -> int:
-    """How far the peak of resident memory is above that of a shorter length, in a process of its own."""
+    """Return how far the peak memory is above that of a shorter length, in a process of its own."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -214,7 +214,7 @@ def _peak() -> int:
 
 
 def table(series: Sequence[Series], kind: str) -> str:
-    """Rows of times and of memory, a column for each length, and the factor of the last doubling."""
+    """Return rows of times and of memory, a column for each length, and the factor of the last doubling."""
     chosen = [one for one in series if one.kind == kind]
     lengths = sorted({length for one in chosen for length in one.seconds})
     lines = [f"| {kind} | " + " | ".join(f"{length:,}" for length in lengths) + " | last doubling |"]
@@ -236,7 +236,7 @@ def _rounded(value: float, unit: str) -> str:
 
 
 def crossings(series: Sequence[Series], kind: str) -> str:
-    """A sentence for each pair of COMPARED, about time."""
+    """Return a sentence about time for each pair of COMPARED."""
     of = {one.name: one.seconds for one in series if one.kind == kind}
     sentences = []
     for line, square in COMPARED[kind]:
@@ -257,7 +257,7 @@ def crossings(series: Sequence[Series], kind: str) -> str:
 
 
 def _two_digits(value: float) -> int:
-    """What is read off between two measured points is worth no more."""
+    """Round to two digits: a value between two measured points is worth no more."""
     return int(float(f"{value:.1e}"))
 
 
@@ -271,7 +271,7 @@ def main() -> None:
 
 
 def chosen(quick: bool) -> tuple[Sequence[int], int]:
-    """Lengths and rounds."""
+    """Return lengths and rounds."""
     return ([*itertools.takewhile(lambda n: n <= 128, LENGTHS)], 1) if quick else (LENGTHS, 3)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a trained run translates input as people type it.
+"""Translations of input as people type it.
 
     python scripts/typed_inputs.py                     # the newest run; --model RUN for another
     python scripts/typed_inputs.py --show              # with the 50 inputs and outputs
@@ -9,10 +9,9 @@ From the run's validation set, always the same 50 lines, ten of each kind and no
 others, drawn evenly, in capitals, without punctuation, twice in a row, and cut after half of their words. They are
 translated with the run's own search. A kind passes if
 
-- the chrF of its outputs is at least 80% of what the clean lines reach. A model is not blamed for what it
-  cannot know: capitals are compared in lowercase on all sides, lines without punctuation without it. For a doubled
-  line, reference and clean output are doubled too. Short lines, which are clean themselves, are compared with the whole
-  validation set.
+- the chrF of its outputs is at least 80% of the clean lines' chrF. Lines in capitals are compared in lowercase on all
+  sides, and lines without punctuation without it, since a model cannot know these. For a doubled line, reference and
+  clean output are doubled too. Short lines, which are clean themselves, are compared with the whole validation set.
 - no output has a word 3-gram three times.
 - every output is half to twice as long as its input, in characters: in words, EEEEEE would be as long as "a".
 
@@ -67,7 +66,7 @@ def doubled(text: str) -> str:
 
 
 def without_punctuation(text: str) -> str:
-    """Without the characters of Unicode's category P, and without the spaces around them.
+    """Remove the characters of Unicode's category P, and the spaces around them.
 
     >>> without_punctuation("Two men - one's old - talk.")
     'Two men ones old talk'
@@ -76,7 +75,7 @@ def without_punctuation(text: str) -> str:
 
 
 def first_half(text: str) -> str:
-    """The first half of the words, rounded down.
+    """Return the first half of the words, rounded down.
 
     >>> first_half("A dog is running."), first_half("一只狗在跑")
     ('A dog', '一只')
@@ -91,13 +90,13 @@ def words_of(text: str) -> list[str]:
 
 
 def repeats(text: str, times: int) -> bool:
-    """Whether a word 3-gram occurs at least N times."""
+    """Return True if a word 3-gram occurs at least N times."""
     words = words_of(text)
     return max(Counter(zip(words, words[1:], words[2:], strict=False)).values(), default=0) >= times
 
 
 def length_ratio(output: str, typed: str) -> float:
-    """Of letters and digits; `typed` has some."""
+    """Return the ratio of letters and digits; `typed` has some."""
     return _length(output) / _length(typed)
 
 
@@ -116,15 +115,15 @@ class Kind:
 
     name: str
     typed: Callable[[str], str]
-    """What becomes of the source."""
+    """The change of the source."""
     expected: Callable[[str], str]
-    """What becomes of the reference, and of the clean line's output."""
+    """The change of the reference and of the clean line's output."""
     compared: Callable[[str], str]
-    """What all three, and the output, are reduced to before they are compared."""
+    """The reduction of all three, and of the output, before they are compared."""
     chrf_beta: int = 2
 
     def chrf(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """Corpus chrF of what is left of both."""
+        """Return the corpus chrF of both after the reduction."""
         reduced = [self.compared(output) for output in outputs], [[self.compared(line) for line in references]]
         return score({"chrf": CHRF(beta=self.chrf_beta)}, *reduced)["chrf"].value
 
@@ -140,17 +139,17 @@ CHANGED = (
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A typed line and what came of it."""
+    """A typed line and its translation."""
 
     kind: str
     number: int
-    """Of the clean line in the validation set, from 1."""
+    """The number of the clean line in the validation set, from 1."""
     typed: str
     output: str
     clean_output: str
-    """Of the whole clean line."""
+    """The output of the whole clean line."""
     reference: str
-    """As expected of this kind."""
+    """The reference for this kind."""
     repeats: bool
     length_ratio: float
 
@@ -182,7 +181,7 @@ class Row:
 
 
 def choose(pairs: Pairs, per_kind: int) -> list[tuple[Kind, list[int]]]:
-    """Indices of the pairs that each kind is made from: none twice, and no source twice.
+    """Return indices of the pairs that each kind is made from: none twice, and no source twice.
 
     Raises `DataError` if there are too few.
     """
@@ -202,12 +201,12 @@ def choose(pairs: Pairs, per_kind: int) -> list[tuple[Kind, list[int]]]:
 
 
 def _could_pass(src: str, tgt: str) -> bool:
-    """Whether a perfect translation of the pair passes the checks, doubled too."""
+    """Return True if a perfect translation of the pair passes the checks, doubled too."""
     return not (repeats(src, 2) or repeats(tgt, 2) or is_wrong_length(length_ratio(tgt, src)))
 
 
 def measure(translate: Callable[[list[str]], list[str]], pairs: Pairs, per_kind: int) -> tuple[list[Row], list[Line]]:
-    """A row for each kind and for all of them, and every line."""
+    """Return a row for each kind and for all of them, and every line."""
     chosen = choose(pairs, per_kind)
     clean_outputs = translate([src for src, _ in pairs])
     rows, lines = [], []
@@ -239,7 +238,7 @@ def _row(name: str, lines: Sequence[Line], clean: float, typed: float) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown, and a line that says whether every kind passes."""
+    """Return Markdown, and a line that says whether every kind passes."""
     head = ["kind", "lines", "chrF clean", "chrF typed", "share", "a 3-gram three times", "wrong length"]
     cells = [head, ["---"] * len(head)]
     for row in rows:
@@ -251,7 +250,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def listing(lines: Sequence[Line]) -> str:
-    """Inputs and outputs."""
+    """Return inputs and outputs as text."""
     text = ""
     for line in lines:
         faults = ["a 3-gram three times"] * line.repeats + ["wrong length"] * line.has_wrong_length
@@ -260,7 +259,7 @@ def listing(lines: Sequence[Line]) -> str:
 
 
 def as_json(run: Path, rows: Sequence[Row], lines: Sequence[Line]) -> str:
-    """Everything."""
+    """Return all rows and lines for JSON."""
     figures = [{**dataclasses.asdict(row), "share": row.share, "passes": row.passes} for row in rows]
     result = {
         "run": str(run),

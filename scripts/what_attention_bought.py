@@ -13,7 +13,7 @@
     permutation   what is left if the words of the sources are shuffled, and of a Transformer without positions
     lengths       scripts/sequence_lengths.py
 
-Each table replaces what stands on the page between `<!-- NAME -->` and `<!-- /NAME -->`; `--page` names another page.
+Each table replaces the text between `<!-- NAME -->` and `<!-- /NAME -->` on the page; `--page` names another page.
 """
 
 import argparse
@@ -66,7 +66,7 @@ WARMUP, UPDATES, ROUNDS = 5, 20, 3
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where the runs are, and where tables and pictures go."""
+    """The folders of the runs, the tables and the pictures."""
 
     runs: Path
     page: Path
@@ -89,7 +89,7 @@ class Line:
 
 
 def filled(page: str, name: str, text: str) -> str:
-    """The page with `text` between the markers of a name, each of which is on a line of its own.
+    """Return the page with `text` between the markers of a name, each of which is on a line of its own.
 
     >>> filled("<!-- a -->\\nold\\n<!-- /a -->\\n", "a", "new")
     '<!-- a -->\\nnew\\n<!-- /a -->\\n'
@@ -102,7 +102,7 @@ def filled(page: str, name: str, text: str) -> str:
 
 
 def quarters(lengths: Sequence[int]) -> list[list[int]]:
-    """The positions of the shortest quarter, of the next two, and of the longest; equal lengths stay in order.
+    """Return the positions of the shortest quarter, the next two, and the longest; equal lengths stay in order.
 
     >>> quarters([5, 1, 9, 1, 7, 3, 8, 2])
     [[1, 3], [7, 5], [0, 4], [6, 2]]
@@ -113,14 +113,14 @@ def quarters(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def shuffled(lines: Sequence[str], seed: int = SEED) -> list[str]:
-    """The words of each line in random order, always the same one for a seed."""
+    """Return the words of each line in random order, always the same for a seed."""
     generator = random.Random(seed)
     return [" ".join(generator.sample(words, len(words))) for words in (line.split() for line in lines)]
 
 
 @torch.no_grad()
 def order_difference(model: Any, ids: Tensor, permutation: Tensor) -> float:
-    """How far the encoder's states of permuted ids are from the permuted states of the ids, at most.
+    """Return the largest difference between the states of permuted ids and the permuted states of the ids.
 
     (1, S), (S,) -> the largest difference of two numbers, in units of the states' standard deviation.
     """
@@ -131,13 +131,13 @@ def order_difference(model: Any, ids: Tensor, permutation: Tensor) -> float:
 
 
 def without_source_positions(model: Transformer) -> Transformer:
-    """The same model, which now adds nothing to the embeddings of the source."""
+    """Return the model without its source positions: nothing is added to the source embeddings."""
     model.src_positions.table.zero_()
     return model
 
 
 def plot(path: Path, x_label: str, panels: Mapping[str, Sequence[Line]], logarithmic: bool = False) -> None:
-    """Diagrams side by side, by what their vertical axes show, as SVG on white."""
+    """Draw diagrams side by side, by the titles of their vertical axes, as SVG on white."""
     with drawing(()):
         from matplotlib.figure import Figure
 
@@ -165,7 +165,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def results(place: Place) -> None:
-    """Tables `results` and `quarters`, and the plot of BLEU by length."""
+    """Make the tables `results` and `quarters`, and the plot of BLEU by length."""
     runs = {name: place.run(name) for name in NAMES}
     test, validation = translated_sets(place, runs["none"])
     rows = []
@@ -192,7 +192,7 @@ def results(place: Place) -> None:
 
 
 def gains(title: str, columns: Sequence[Sequence[float]]) -> str:
-    """How far each model is ahead of the one before, in each quarter and in the whole set; scores by column."""
+    """Return the gain of each model over the one before, by quarter and in all; scores are by column."""
     names = [*NAMES.values()]
     rows = [
         [f"{names[step]} minus {names[step - 1]}", *(f"{column[step] - column[step - 1]:+.1f}" for column in columns)]
@@ -203,7 +203,7 @@ def gains(title: str, columns: Sequence[Sequence[float]]) -> str:
 
 
 def translated_sets(place: Place, first: RunFolder) -> tuple[TranslatedSet, TranslatedSet]:
-    """The test set and the validation set by all models, as `nmt compare` reads and translates them."""
+    """Return the test and the validation set translated by all models, as `nmt compare` does."""
     paths = [str(place.runs / name) for name in NAMES]
     (test,) = read_material(paths, (), ComparedFiles(), None).test_sets
     files = first.config().data.validation
@@ -218,7 +218,7 @@ def _words(test_set: TranslatedSet) -> Sequence[int]:
 
 
 def bleu_of(test_set: TranslatedSet, lines: Sequence[int]) -> list[float]:
-    """Cased BLEU of each system on some lines, as one corpus."""
+    """Return the cased BLEU of each system on some lines, as one corpus."""
     return [score(BLEU, hypotheses, references)["bleu"].value for hypotheses, references in _chosen(test_set, lines)]
 
 
@@ -228,7 +228,7 @@ def _chosen(test_set: TranslatedSet, lines: Sequence[int]) -> list[tuple[list[st
 
 
 def by_length(test_set: TranslatedSet) -> tuple[list[list[str]], list[list[float]]]:
-    """A row of the table for each quarter, and its scores, one for each system."""
+    """Return a row of the table for each quarter, and its scores, one for each system."""
     lengths = _words(test_set)
     rows, values = [], []
     for name, part in zip(QUARTERS, quarters(lengths), strict=True):
@@ -241,7 +241,7 @@ def by_length(test_set: TranslatedSet) -> tuple[list[list[str]], list[list[float
 
 
 def speed(place: Place) -> None:
-    """Table `speed`: some updates of each configuration in turn, each in a new process on one core."""
+    """Make the table `speed`: some updates of each configuration in turn, each in a new process on one core."""
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(ROUNDS):
@@ -264,7 +264,7 @@ def speed(place: Place) -> None:
 
 
 def once(name: str, folder: Path) -> None:
-    """One round of `speed` for one configuration, in this process."""
+    """Run one round of `speed` for one configuration, in this process."""
     from bench_train import measure  # which lies beside this file
 
     from nmt.system.distributed import ALONE
@@ -277,7 +277,7 @@ def once(name: str, folder: Path) -> None:
 
 
 def alignments(place: Place) -> None:
-    """The picture of three models' attention, side by side."""
+    """Draw three models' attention, side by side."""
     from PIL import Image
 
     from nmt.insight.attention_output import make_figure
@@ -304,7 +304,7 @@ def alignments(place: Place) -> None:
 
 
 def permutation(place: Place) -> None:
-    """Tables `order` and `shuffled`."""
+    """Make the tables `order` and `shuffled`."""
     run = place.run("transformer")
     tokenizers = load_tokenizers(run.tokenizer)
     ids = torch.tensor([tokenizers.src.encode(SENTENCE)])
@@ -337,7 +337,7 @@ def shuffled_row(title: str, in_order: list[str], of_mixed: list[str], test: Tra
 
 
 def orderless_translator(run: RunFolder) -> Translator:
-    """The run's Transformer without the positions of its source."""
+    """Return a translator by the run's Transformer without source positions."""
     config, tokenizers = run.inference_config(), load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers).eval()
     assert isinstance(model, Transformer)
@@ -347,7 +347,7 @@ def orderless_translator(run: RunFolder) -> Translator:
 
 
 def lengths(place: Place) -> None:
-    """Tables `layer`, `training` and `decoding`, and two plots."""
+    """Make the tables `layer`, `training` and `decoding`, and two plots."""
     import sequence_lengths
 
     series = sequence_lengths.measure(*sequence_lengths.chosen(quick=False), say=print)
