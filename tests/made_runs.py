@@ -73,10 +73,10 @@ def random_model(run: RunFolder, tokenizers: Tokenizers) -> Transformer:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.25 * torch.randn_like(parameter)
-        if config.of_layout.zero_bos_embedding:
+        if config.family.zero_bos_embedding:
             for table in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
                 table[special.pad] = 0
-        if not config.of_layout.output_bias:
+        if not config.family.output_bias:
             return model
         model.output.bias[[special.pad, special.start, special.unk, *tokenizers.tgt.byte_ids]] = -30.0
         model.output.bias[special.eos] += 5.5

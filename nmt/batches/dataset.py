@@ -262,7 +262,7 @@ def _made_from(
     source: SourceConfig,
 ) -> dict[str, str]:
     """A hash of each thing that the encoded corpus depends on; the sides of the corpora have numbers, in order."""
-    settings: list[object] = [_FORMAT, max_length, source.as_read() if source.type != "text" else ""]
+    settings: list[object] = [_FORMAT, max_length, source.description() if source.type != "text" else ""]
     sides = {str(number): key.hex() for number, key in enumerate(corpus_keys(corpora, source))}
     return {
         "encoding": json.dumps([*settings, *map(_tag, corpora)]),

@@ -206,7 +206,12 @@ def select(
     exclude. Raises `DataError` as it does, and if no pair is kept."""
     if not (cleaning.is_on or excluded):
         return None
-    settings = [_FORMAT, cleaning.model_dump(mode="json"), languages, "" if source.type == "text" else source.as_read()]
+    settings = [
+        _FORMAT,
+        cleaning.model_dump(mode="json"),
+        languages,
+        "" if source.type == "text" else source.description(),
+    ]
     digest = hashlib.sha256(json.dumps(settings).encode())
     digest.update(b"".join(corpus_keys(corpora, source)) + b"without" + b"".join(corpus_keys(excluded)))
     folder = CACHE / f"{digest.hexdigest()[:20]}.selection"

@@ -28,7 +28,7 @@ def _relative_to_config(path: Path, info: ValidationInfo) -> Path:
     folder = info.context.get("folder") if isinstance(info.context, dict) else None
     try:
         path = path.expanduser()
-        # Only links to folders are followed: what one to a file leads to may lack the ending that says its format.
+        # Only links to folders are followed: the file that a link leads to may lack the suffix that tells its format.
         return Path(folder, path).parent.resolve() / path.name if folder else path
     except RuntimeError as error:  # ~nobody, or links in a circle
         raise ValueError(str(error)) from None
@@ -40,15 +40,15 @@ ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]
 def _as_column(value: object) -> object:
     if value is None or (isinstance(value, str) and value) or (type(value) is int and value > 0):
         return value
-    raise ValueError(f"{value!r} is not a column: a number from 1, or a name")
+    raise ValueError(f"{value!r} is not a column; give a number from 1, or a name")
 
 
 Column = Annotated[int | str, BeforeValidator(_as_column)]
 
 
 class CorpusFiles(Section):
-    """Two text files with the same number of lines, `src` and `tgt`: line n of one is the translation of line n of the
-    other. Or `pairs`, one file with both sides.
+    """Two text files with the same number of lines, `src` and `tgt`, where line n of `tgt` translates line n of `src`;
+    or one file with both sides, `pairs`.
 
     With a source of vectors or images, line n of `tgt` describes source n of `src`.
     """
@@ -56,24 +56,23 @@ class CorpusFiles(Section):
     model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["src", "tgt"]}, {"required": ["pairs"]}]})
 
     pairs: ConfigPath | None = None
-    """Instead of `src` and `tgt`: one file with both sides. The end of its name says the format: .tsv, .csv, .jsonl,
-    .tmx, or .zip (an archive with two texts, as OPUS has them). All but .zip may be compressed like a text."""
+    """Instead of `src` and `tgt`: one file with both sides, in the format of its suffix: .tsv, .csv, .jsonl, .tmx, or
+    .zip (an archive of two texts, as from OPUS). All but .zip may be compressed like a text."""
     src: ConfigPath | None = Field(default=None, validate_default=True)
     """The source side: UTF-8, one sentence a line; decompressed if the name ends in .gz, .bz2, .xz or .zst. A relative
-    path starts at the folder of the configuration file. The `source` section says what it is instead, with vectors or
-    images."""
+    path starts at the folder of the configuration file. For vectors and images, the `source` section describes the
+    file."""
     tgt: ConfigPath | None = Field(default=None, validate_default=True)
     """The target side, in the same format."""
     src_column: Column | None = None
-    """Where the source is in `pairs`. TSV, CSV: a column's number from 1, or its name in the first row, which is then
-    no pair. JSONL: a field, or `outer.inner` for one inside another. TMX: a language; `de` is also `de-DE`. ZIP: the
-    end of a member's name (`de` for `Books.de-en.de`), or the whole. Default: 1 for TSV and CSV, else
-    `data.src_lang`."""
+    """Place of the source in `pairs`. TSV, CSV: a column's number from 1, or its name in the first row, which is then a
+    header. JSONL: a field; `outer.inner` for a nested one. TMX: a language; `de` also matches `de-DE`. ZIP: the end of
+    a member's name (`de` for `Books.de-en.de`), or the whole name. Default: 1 for TSV and CSV, else `data.src_lang`."""
     tgt_column: Column | None = None
-    """Where the target is in `pairs`. Default: 2 for TSV and CSV, else `data.tgt_lang`."""
+    """Place of the target in `pairs`. Default: 2 for TSV and CSV, else `data.tgt_lang`."""
     inline_tags: Literal["drop", "keep"] | None = None
-    """What happens to code inside the segments of a TMX, as in `<bpt>&lt;b&gt;</bpt>`: `drop` leaves it out, `keep`
-    leaves what it holds, `<b>`, in the sentence. Default: `drop`."""
+    """Treatment of inline code in the segments of a TMX, such as `<bpt>&lt;b&gt;</bpt>`: `drop` removes it, `keep`
+    leaves its content, `<b>`, in the sentence. Default: `drop`."""
 
     _parsed: Path | None = PrivateAttr(default=None)
 
@@ -94,8 +93,8 @@ class CorpusFiles(Section):
         if value is not None and pairs_format(value) is None:
             known = ", ".join(f".{name}" for name in PAIRS_FORMATS)
             raise ValueError(
-                f"{value.name}: its ending says no known format; known are {known}, and all but .zip also with "
-                f"{', '.join(COMPRESSIONS)} after it"
+                f"{value.name}: unknown format; known suffixes are {known}, and all but .zip may be followed by "
+                f"{', '.join(COMPRESSIONS)}"
             )
         return value
 
@@ -108,7 +107,7 @@ class CorpusFiles(Section):
         if value is None and pairs is None:
             raise PydanticCustomError("missing", "Field required")
         if value is not None and pairs is not None:
-            raise ValueError(f"pairs: {pairs.name} has both sides; leave {info.field_name} out, or pairs")
+            raise ValueError(f"pairs: {pairs.name} has both sides; leave out {info.field_name}, or pairs")
         if value is not None and pairs_format(value) in ("tmx", "zip"):
             raise ValueError(f"{value.name} holds both sides of a corpus; name it as pairs, without src and tgt")
         return value
@@ -118,19 +117,19 @@ class CorpusFiles(Section):
         columns = {"src_column": self.src_column, "tgt_column": self.tgt_column}
         if self.pairs is None:
             if given := [key for key, value in (columns | {"inline_tags": self.inline_tags}).items() if value]:
-                raise ValueError(f"{' and '.join(given)}: for `pairs`, one file with both sides; leave it out")
+                raise ValueError(f"{' and '.join(given)}: only for `pairs`, one file with both sides; leave it out")
             return self
         found = pairs_format(self.pairs)
         if found not in ("tsv", "csv") and (numbers := [key for key, value in columns.items() if type(value) is int]):
             what = "the name of a field" if found == "jsonl" else "a language"
             raise ValueError(f"{numbers[0]} is a number; in {self.pairs.name} it is {what}")
         if self.inline_tags and found != "tmx":
-            raise ValueError(f"inline_tags: for a TMX, and {self.pairs.name} has no such tags; leave it out")
+            raise ValueError(f"inline_tags: only for a TMX, which {self.pairs.name} is not; leave it out")
         return self
 
     @model_serializer(mode="wrap")
     def _as_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the keys of the other form, and without `replayed: false`."""
+        """The keys of the form that is used, without `replayed: false`."""
         return {key: value for key, value in dump(self).items() if value is not None and value is not False}
 
     @property
@@ -150,12 +149,12 @@ class CorpusFiles(Section):
 
     @property
     def columns(self) -> tuple[int | str, int | str]:
-        """`src_column` and `tgt_column` of `pairs`, which a configuration always has."""
+        """`src_column` and `tgt_column` of `pairs`, which are resolved in any loaded configuration."""
         assert self.src_column is not None and self.tgt_column is not None, "resolved by `in_languages`"
         return self.src_column, self.tgt_column
 
     def in_languages(self, src_lang: str, tgt_lang: str) -> Self:
-        """The same corpus with the defaults that depend on its format and languages written out."""
+        """The same corpus, with the defaults that depend on its format and languages filled in."""
         if self.pairs is None:
             return self
         found = pairs_format(self.pairs)
@@ -166,53 +165,52 @@ class CorpusFiles(Section):
             "inline_tags": "drop" if found == "tmx" and self.inline_tags is None else self.inline_tags,
         }
         if update["src_column"] == update["tgt_column"]:
-            raise ValueError(f"src_column and tgt_column are both {update['src_column']!r}; they are to be different")
+            raise ValueError(f"src_column and tgt_column are both {update['src_column']!r}; name two different ones")
         return self.model_copy(update=update)
 
 
 class TrainingFiles(CorpusFiles):
-    """One of the corpora to train on."""
+    """A training corpus."""
 
     weight: Annotated[float, Field(gt=0, le=10_000)] = 1.0
-    """How often each pair of this corpus occurs in an epoch. With 2.5, every pair occurs twice and half of the pairs,
-    sampled again for each epoch, a third time."""
+    """Number of times that each pair of this corpus occurs in an epoch. With 2.5, every pair occurs twice, and half of
+    the pairs, sampled anew for each epoch, a third time."""
     tag: Annotated[str, Field(min_length=1)] | None = None
-    """One of `tokenizer.tags`, which is put before each source of this corpus in training, and never in translation.
-    Text that was translated by a machine gets a tag, so that the model learns less of its style (Caswell et al.
-    2019)."""
+    """One of `tokenizer.tags`, put before each source of this corpus in training, never in translation. A tag for
+    machine-translated text makes the model learn less of its style (Caswell et al. 2019)."""
     replayed: SkipJsonSchema[bool] = False
-    """Whether this is a corpus of `data.replay`, which nmt adds."""
+    """True for a corpus of `data.replay`; nmt adds these."""
 
 
 def check_tags(corpora: Sequence[TrainingFiles], tokenizer: TokenizerConfig) -> None:
-    """`ValueError` for a tag that is not one of `tokenizer.tags`, or tags that this tokenizer cannot have."""
+    """Raise `ValueError` for a tag that is not one of `tokenizer.tags`, or tags that the tokenizer does not support."""
     for key, given in (("tokenizer.tags", tokenizer.tags), ("data.train.tag", any(files.tag for files in corpora))):
         if given and tokenizer.type == "marian":
-            raise ValueError(f"{key}: not with the tokenizer of an imported model (nmt import); leave it out")
+            raise ValueError(f"{key}: the tokenizer of an imported model (nmt import) has no tags; leave it out")
     for tag in (files.tag for files in corpora if files.tag is not None and files.tag not in tokenizer.tags):
         raise ValueError(
-            f"data.train.tag: {tag} is not one of tokenizer.tags, which names {', '.join(tokenizer.tags) or 'none'}; "
-            f"with training.init_from they are those of the run that it names"
+            f"data.train.tag: {tag} is not one of tokenizer.tags ({', '.join(tokenizer.tags) or 'none'}); with "
+            f"training.init_from, they are those of the base run"
         )
 
 
 class HeldOutFiles(CorpusFiles):
-    """A validation or test set: files, or pairs that are drawn from the training corpora."""
+    """A validation or test set: files, or pairs drawn from the training corpora."""
 
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [{"required": ["src", "tgt"]}, {"required": ["pairs"]}, {"required": ["holdout"]}]}
     )
 
     holdout: Annotated[int, Field(ge=0)] | Literal["auto"] | None = None
-    """Draw this many pairs from the training corpora, once, into the texts `src` and `tgt`; they are read from there
-    afterwards. `auto`: one pair in 20, at least 10 and at most 1,000. What shares its source or its target with a
-    drawn pair leaves the training text. Default of `src` and `tgt`: beside the configuration file, named after it,
-    the set and the languages (`FILE.validation.en`). 0, for `data.validation` only: none is drawn, and the training
-    pairs themselves are the validation set, as `auto` decides with fewer than 50."""
+    """Draw this many pairs from the training corpora, once, into the texts `src` and `tgt`, which are read afterwards.
+    `auto`: one pair in 20, at least 10 and at most 1,000. Training pairs that share their source or target with a drawn
+    pair are dropped. By default, `src` and `tgt` lie beside the configuration file, and are named after it, the set and
+    the language (`FILE.validation.en`). 0, for `data.validation` only: draw none, and validate on the training pairs
+    themselves; `auto` does so with fewer than 50 pairs."""
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the pairs are drawn from the training corpora, and leave them."""
+        """True if the pairs are drawn from the training corpora, which lose them."""
         return self.holdout not in (None, 0)
 
     @model_validator(mode="after")
@@ -227,7 +225,7 @@ class HeldOutFiles(CorpusFiles):
             if side.suffix in COMPRESSIONS:
                 raise ValueError(f"holdout: drawn pairs are written as plain text; name {side.stem} for {side.name}")
         if self.src_file == self.tgt_file:
-            raise ValueError(f"holdout: src and tgt are both {self.src_file.name}; they are to be different")
+            raise ValueError(f"holdout: src and tgt are both {self.src_file.name}; name two different files")
         return self
 
 
@@ -235,7 +233,7 @@ Files = TypeVar("Files", bound=CorpusFiles)
 
 
 def in_the_languages(files: Files, info: ValidationInfo) -> Files:
-    """`CorpusFiles.in_languages`, unless `data.src_lang` or `data.tgt_lang` is invalid, which is reported itself."""
+    """`CorpusFiles.in_languages`, unless `data.src_lang` or `data.tgt_lang` is invalid, which is reported there."""
     src_lang, tgt_lang = info.data.get("src_lang"), info.data.get("tgt_lang")
     if not src_lang or not tgt_lang or src_lang == "und":
         return files

@@ -1,4 +1,4 @@
-"""Which text a training reads: the section `data` of its configuration."""
+"""The text that a training reads: the section `data` of a configuration, with its cleaning rules."""
 
 import contextlib
 import re
@@ -12,54 +12,53 @@ from nmt.config.inference import TextConfig
 from nmt.config.languages import check_language, language_suffix
 from nmt.config.section import Rate, Section
 
-# ---- The rules that leave pairs out of the training text: section `data.cleaning`.
-
 
 class CleaningConfig(Section):
-    """Rules by which pairs are left out of the training text. Each is off by default.
+    """Rules that drop pairs from the training text; each is off by default.
 
-    Pairs with an empty side, or with more than `data.max_length` pieces, are always left out.
+    Pairs with an empty side, or with more than `data.max_length` pieces, are always dropped.
     """
 
     duplicates: Literal["pair", "source", "target", "either"] | None = None
-    """Leave out a pair if an earlier one, in any of the corpora, has the same pair of lines, the same `source`, the
-    same `target`, or `either` of them. `null`: off."""
+    """Drop a pair if an earlier one, in any of the corpora, has the same lines on both sides (`pair`), the same
+    `source`, the same `target`, or `either` of them. `null`: off."""
     length_ratio: Annotated[float, Field(gt=1)] | None = None
-    """Leave out a pair if one side is more than this many times as long as the other, and 10 characters more, after
-    dividing by the ratio that is usual in the corpora, so that it means the same for Chinese. `null`: off."""
+    """Drop a pair if one side is more than this many times as long as the other, and at least 10 characters longer.
+    Lengths are first divided by the typical ratio of the corpora, so that a value means the same for Chinese. `null`:
+    off."""
     identical: bool = False
-    """Leave out a pair whose sides are the same text, which teaches the model to copy. Text without letters is kept."""
+    """Drop a pair whose sides are the same text, which teaches the model to copy. Text without letters is kept."""
     script: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Leave out a pair if less than this share of a side's letters is in a script of its language. A single letter is a
-    symbol, and a word that is on both sides does not count. `null`: off."""
+    """Drop a pair if less than this share of a side's letters is in a script of its language. Single letters count as
+    symbols, and words that occur on both sides are ignored. `null`: off."""
     encoding: bool = False
-    """Leave out a pair with a line that is not UTF-8, which otherwise is an error, or that was encoded twice (`Ã¼` for
-    `ü`), or has a replacement character (U+FFFD)."""
+    """Drop a pair with a line that is not UTF-8 (otherwise an error), was encoded twice (`Ã¼` for `ü`), or has a
+    replacement character (U+FFFD)."""
     html: bool = False
-    """Leave out a pair with tags or entities (`<b>`, `&nbsp;`) in a line. A placeholder such as `<file>` is none."""
+    """Drop a pair with tags or entities (`<b>`, `&nbsp;`) in a line. Placeholders such as `<file>` are no tags."""
     numbers: bool = False
-    """Leave out a pair whose sides have different numbers."""
+    """Drop a pair whose sides have different numbers."""
     max_repeats: Annotated[int, Field(ge=1)] | None = None
-    """Leave out a pair whose source or target sentence has been in this many pairs before: boilerplate. `null`: off."""
+    """Drop a pair whose source or target sentence has already occurred in this many pairs: boilerplate. `null`: off."""
     overlap: bool = False
-    """Leave out a pair that shares its source or its target sentence with the validation set or a test set. Of those
-    drawn from the training text (`holdout`), pairs are always left out."""
+    """Drop a pair that shares its source or target sentence with the validation set or a test set. For held-out sets
+    that were drawn from the training text (`holdout`), this is always on."""
     language: bool = False
-    """Leave out a pair with a long line that is identified as another language. Needs `scripts/install langid`."""
+    """Drop a pair with a long line that is identified as another language. Needs `scripts/install langid`."""
 
     @property
     def is_on(self) -> bool:
-        """Whether any rule is on."""
+        """True if any rule is on."""
         return self != CleaningConfig()
 
     @property
-    def of_text(self) -> list[str]:
-        """The keys that are set and compare or judge text on both sides."""
+    def text_rules(self) -> list[str]:
+        """The keys that are set and need text on both sides."""
         return [key for key in self.model_fields_set if key != "duplicates" and getattr(self, key)]
 
     @classmethod
     def recommended(cls) -> Self:
-        """What suits most corpora, and what `nmt init` writes."""
+        """The rules that suit most corpora; `nmt init` writes them."""
         return cls(
             duplicates="pair", length_ratio=4, identical=True, script=0.5, encoding=True, html=True, max_repeats=20,
             overlap=True,
@@ -71,7 +70,7 @@ def _as_list(value: Any) -> Any:
 
 
 def _first_corpus(data: dict[str, Any]) -> dict[str, Any]:
-    """The keys of the first training corpus; none if it is not one."""
+    """The keys of the first training corpus; none if it is malformed."""
     corpora = _as_list(data.get("train"))
     first = corpora[0] if isinstance(corpora, list | tuple) and corpora else None
     return dict(first) if isinstance(first, dict | CorpusFiles) else {}
@@ -86,9 +85,9 @@ def _named_test_sets(value: object) -> object:
 
 
 def _with_hold_outs(data: dict[str, Any], context: Any) -> dict[str, Any]:
-    """The values of the section `data` with a validation set, and with the files of hold-outs that name none.
+    """The section `data` with a validation set, and with files for the hold-outs that name none.
 
-    They are named after the configuration file, which only the `context` of one has.
+    The files are named after the configuration file; without one in `context`, nothing is added.
     """
     stem = context.get("stem") if isinstance(context, dict) else None
     if stem is None:
@@ -101,7 +100,7 @@ def _with_hold_outs(data: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 def _with_files(files: Any, name: str, data: dict[str, Any]) -> Any:
-    """One held-out set, with the files of a hold-out that names none: `name` and a language each."""
+    """A held-out set; with the files `name`.LANGUAGE if it is a hold-out that names none."""
     if not isinstance(files, dict) or files.get("holdout") is None or files.keys() & {"src", "tgt", "pairs"}:
         return files
     if files["holdout"] == 0:
@@ -109,7 +108,7 @@ def _with_files(files: Any, name: str, data: dict[str, Any]) -> Any:
         return {**files, **{key: value for key, value in first.items() if key in CorpusFiles.model_fields}}
     languages = [str(data[side]) for side in ("src_lang", "tgt_lang")]
     for index, language in enumerate(languages):
-        with contextlib.suppress(ValueError):  # which is reported itself
+        with contextlib.suppress(ValueError):  # reported elsewhere
             languages[index] = check_language(language)
     if languages[0] == languages[1]:
         languages = [f"src.{languages[0]}", f"tgt.{languages[1]}"]
@@ -117,7 +116,7 @@ def _with_files(files: Any, name: str, data: dict[str, Any]) -> Any:
 
 
 class DataConfig(TextConfig):
-    """Corpora for training, validation and tests, and their languages."""
+    """Corpora for training, validation and testing, and their languages."""
 
     train: Annotated[
         tuple[Annotated[TrainingFiles, AfterValidator(in_the_languages)], ...],
@@ -126,34 +125,33 @@ class DataConfig(TextConfig):
             _as_list, json_schema_input_type=TrainingFiles | Annotated[tuple[TrainingFiles, ...], Field(min_length=1)]
         ),
     ]
-    """The training corpus: one `{src, tgt}` or `{pairs}`, or a list of several. A `weight` makes the pairs of one
-    corpus occur more or less often."""
+    """The training corpus: `{src, tgt}` or `{pairs}`, or a list of several. `weight` makes the pairs of a corpus occur
+    more or less often."""
     temperature: Annotated[float, Field(ge=1)] | None = None
-    """Instead of weights: sample each corpus in proportion to `size ** (1 / temperature)`, with as many pairs an epoch
-    as all corpora have together. 1 keeps the sizes; higher values make them more equal (5 is usual). `null`: off."""
+    """Instead of weights: sample each corpus in proportion to `size ** (1 / temperature)`; an epoch has as many pairs
+    as all corpora together. 1 keeps the sizes; higher values make them more equal (5 is usual). `null`: off."""
     replay: Rate = 0.0
-    """With `training.init_from`: the share of each epoch's pairs that comes from that run's training corpora, so that
-    the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
+    """With `training.init_from`: share of each epoch's pairs that comes from the base run's training corpora, so that
+    the model forgets less. The pairs are sampled anew for each epoch, by the weights of those corpora. 0: off."""
     exclude: tuple[Annotated[CorpusFiles, AfterValidator(in_the_languages)], ...] = ()
-    """Other texts to keep apart from the training text, such as a test set for later: what shares its source or its
-    target with one of their pairs leaves the training text. With `training.init_from`, by default the texts that were
-    kept apart there."""
+    """Further held-out texts, such as a test set for later: training pairs that share their source or target with one
+    of their pairs are dropped. With `training.init_from`, the default is the held-out text of the base run."""
     cleaning: CleaningConfig = Field(default_factory=CleaningConfig)
-    """The rules by which pairs are left out of the training text."""
+    """Rules that drop pairs from the training text."""
     validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
     """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops.
-    `{src, tgt}`, `{pairs}`, or `{holdout: N}` to draw N of the training pairs. Default: `{holdout: auto}`."""
+    `{src, tgt}`, `{pairs}`, or `{holdout: N}` to draw N training pairs. Default: `{holdout: auto}`."""
     test: Annotated[
         dict[str, Annotated[HeldOutFiles, AfterValidator(in_the_languages)]],
         BeforeValidator(_named_test_sets, json_schema_input_type=HeldOutFiles | dict[str, HeldOutFiles]),
     ] = Field(default_factory=dict)
-    """The test sets that `nmt eval` scores: `NAME: {src, tgt}`, `NAME: {pairs}` or `NAME: {holdout: N}` for each, or
-    one without a name, which is named `test`."""
+    """The test sets that `nmt eval` scores: for each, `NAME: {src, tgt}`, `NAME: {pairs}` or `NAME: {holdout: N}`. A
+    single one may stand without a name; it is named `test`."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_file_names(cls, raw: Any, info: ValidationInfo) -> Any:
-        """Take a language that is not given from the suffix of the first training file, and name hold-outs' files."""
+        """Take missing languages from the suffix of the first training file, and name the files of hold-outs."""
         if not isinstance(raw, dict):
             return raw
         first, languages = _first_corpus(raw), {}
@@ -163,8 +161,8 @@ class DataConfig(TextConfig):
             path = first.get(side)
             if first.get("pairs") is not None:
                 raise ValueError(
-                    f"data.{side}_lang: not given, and {first['pairs']} holds both sides, and its name says no "
-                    f"language; add data.src_lang and data.tgt_lang, for example `src_lang: en` and `tgt_lang: de`"
+                    f"data.{side}_lang: not given, and the name {first['pairs']} tells no language; add data.src_lang "
+                    f"and data.tgt_lang, for example `src_lang: en` and `tgt_lang: de`"
                 )
             if not isinstance(path, str | Path):
                 languages[f"{side}_lang"] = "und"  # valid; the missing path has its own message
@@ -181,7 +179,7 @@ class DataConfig(TextConfig):
     def _one_way_to_mix(self) -> Self:
         if self.temperature is not None and (self.replay or any(files.weight != 1 for files in self.train)):
             other = "data.replay" if self.replay else "the weights in data.train"
-            raise ValueError(f"data.temperature and {other} exclude each other; leave one of them out")
+            raise ValueError(f"data.temperature and {other} exclude each other; leave one out")
         return self
 
     @field_validator("test")
@@ -198,8 +196,8 @@ class DataConfig(TextConfig):
     def _hold_outs_are_apart(self) -> Self:
         if self.validation.holdout == 0 and self.hold_outs:
             raise ValueError(
-                f"data.{next(iter(self.hold_outs))}: is drawn from the training pairs, which are the validation set "
-                f"with data.validation.holdout: 0; give data.validation files, or a number"
+                f"data.{next(iter(self.hold_outs))}: would be drawn from the training pairs, which are the validation "
+                f"set with data.validation.holdout: 0; give data.validation files, or a number"
             )
         names: dict[Path, str] = {}
         for corpus in self.train:
@@ -223,11 +221,11 @@ class DataConfig(TextConfig):
 
     @property
     def hold_outs(self) -> dict[str, HeldOutFiles]:
-        """Those of `held_out` that are drawn from the training corpora."""
+        """The held-out sets that are drawn from the training corpora."""
         return {name: files for name, files in self.held_out.items() if files.is_drawn}
 
     @property
     def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
-        """The texts whose sources and targets leave the training text."""
+        """The held-out texts: training pairs that share a source or target with one are dropped."""
         held_out = self.held_out if self.cleaning.overlap else self.hold_outs
         return (*(files for files in held_out.values() if files.holdout != 0), *self.exclude)

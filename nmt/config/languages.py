@@ -6,8 +6,8 @@ from pathlib import Path
 
 from nmt.config.formats import without_compression
 
-# ISO 639-1 only: with ISO 639-3, `train.txt` would name a language, too. The list also saves importing langcodes, which
-# takes 20 ms. Kanuri's kr is left out: most people who write it mean Korean.
+# ISO 639-1 only: by ISO 639-3, `train.txt` would name a language, too. The list also saves importing langcodes, which
+# takes 20 ms. It lacks Kanuri's kr: most people who write it mean Korean.
 _ISO_639_1 = """
 aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
 dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
@@ -23,11 +23,11 @@ _COUNTRIES = {"cn": "zh", "jp": "ja", "kr": "ko, or kau (Kanuri)"}
 _WITHOUT_SPACES = "Hani Hans Hant Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Tavt Java Bali"
 _SCRIPTS_WITHOUT_SPACES = frozenset(_WITHOUT_SPACES.split())
 
-# Those whose texts have capital and small letters; Cherokee and Georgian ones have not.
+# Scripts whose texts have capital and small letters; Cherokee and Georgian texts do not.
 _WITH_CASE = "Latn Latf Latg Cyrl Cyrs Grek Copt Armn Glag Adlm Osge Dsrt Hung Wara Medf Vith"
 _SCRIPTS_WITH_CASE = frozenset(_WITH_CASE.split())
 
-# Languages whose texts are in another script than CLDR says, which is one of long ago, or of few.
+# Languages whose texts are mostly in another script than CLDR says, which is historic or rare.
 _IN_LATIN = "ctd grt lad mww non sga swb wni zdj"
 _CORRECTED = {"grc": "Grek", "ryu": "Jpan", **dict.fromkeys(_IN_LATIN.split(), "Latn")}
 
@@ -90,17 +90,17 @@ def script_of(code: str) -> str:
 
 
 def is_without_spaces(code: str) -> bool:
-    """Whether the language is written without spaces between words."""
+    """True if the language is written without spaces between words."""
     return script_of(code) in _SCRIPTS_WITHOUT_SPACES
 
 
 def joins_sentences(code: str) -> bool:
-    """Whether the language is written without spaces between sentences, too, as in Han and kana."""
+    """True if the language is written without spaces between sentences, too, as in Han and kana."""
     return script_of(code) in ("Hani", "Hans", "Hant", "Jpan")
 
 
 def has_case(code: str) -> bool:
-    """Whether the language is written with capital and small letters, or unknown.
+    """True if the language is written with capital and small letters, or its script is unknown.
 
     >>> has_case("el"), has_case("sr-Latn"), has_case("hi"), has_case("ka")
     (True, True, False, False)

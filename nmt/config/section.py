@@ -1,4 +1,4 @@
-"""The base of a configuration's sections, and the limits of their numbers."""
+"""The base class of configuration sections, and the limits of their numbers."""
 
 import ast
 import inspect
@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 
-# Larger than in any model so far: a typing error is reported at once, and an untrusted configuration cannot
+# Larger than in any model so far, so that a typing error is reported at once, and an untrusted configuration cannot
 # exhaust the memory.
 MAX_LAYERS = 256
 MAX_WIDTH = 1 << 17
@@ -30,7 +30,7 @@ ModelPart = Literal["embeddings", "encoder", "decoder", "output"]
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, and values cannot change after parsing."""
+    """The base of all sections: unknown keys are errors, and values cannot change after parsing."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -43,7 +43,7 @@ class Section(BaseModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """pydantic's JSON Schema, with the docstring below each field as its description."""
-        # pydantic has a setting for it (use_attribute_docstrings), which adds 0.1 s to the start of every command.
+        # pydantic's own setting, use_attribute_docstrings, adds 0.1 s to the start of every command.
         schema = handler.resolve_ref_schema(handler(core_schema))
         keys = schema["properties"]
         for section in (base for base in reversed(cls.__mro__) if issubclass(base, Section)):
@@ -52,12 +52,12 @@ class Section(BaseModel):
             for statements in itertools.pairwise(definition.body):
                 match statements:
                     case (ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=text))):
-                        if key in keys:  # and not one that nmt writes itself
+                        if key in keys:  # rather than one that nmt writes itself
                             keys[key]["description"] = text
         return schema
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first problem that a validation found: the key, and what is wrong."""
+    """The first problem of a failed validation: the key, and what is wrong."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'its content'}: {first['msg']}"

@@ -1,4 +1,4 @@
-"""What the sources are: text, vectors or images. Each key is documented where it is defined."""
+"""Kinds of source: text, vectors or images (the section `source`). Each key is documented where it is defined."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -8,54 +8,54 @@ from nmt.config.section import MAX_IMAGE_SIZE, Section, Width
 
 
 class TextSource(Section):
-    """The source is text: a sentence a line."""
+    """Text, a sentence a line."""
 
     type: Literal["text"] = "text"
     """The kind of source."""
 
-    def as_read(self) -> str:
-        """What of it affects how a file is read."""
+    def description(self) -> str:
+        """A phrase with all fields that determine how a file is read."""
         return self.type
 
 
 class VectorSource(Section):
-    """Each source is a sequence of vectors: speech, a video's frames, regions of a picture, or another model's states.
+    """Sequences of vectors: speech, video frames, regions of a picture, or another model's states.
 
-    A file is an array (N, S, F) with the suffix .npy: N sources of S vectors with F features. Sources of different
+    A file with the suffix .npy holds an array (N, S, F): N sources of S vectors with F features. Sources of different
     lengths are a folder: `values.npy`, the vectors of all sources one after another, (sum of the lengths, F), and
-    `offsets.npy`, int64 (N + 1): source n is `values[offsets[n]:offsets[n + 1]]`. Both are fp16 or fp32.
+    `offsets.npy`, int64 (N + 1): source n is `values[offsets[n]:offsets[n + 1]]`. Vectors are fp16 or fp32.
     """
 
     type: Literal["vectors"]
     """The kind of source."""
     features: Width
-    """Number of features F of a vector."""
+    """Number of features F of each vector."""
     convolution: bool = False
-    """Shorten a source to a quarter, by two convolutions with stride 2 before the encoder: for long sources such as
+    """Shorten each source to a quarter by two convolutions with stride 2 before the encoder, for long sources such as
     speech."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position embeddings that are added to the vectors."""
 
     @property
     def width(self) -> int:
-        """Number of numbers in each vector that the model reads."""
+        """Dimension of each vector that the model reads."""
         return self.features
 
-    def as_read(self) -> str:
-        """What of it affects how a file is read."""
+    def description(self) -> str:
+        """A phrase with all fields that determine how a file is read."""
         return f"{self.type} with {self.features} features"
 
 
 class ImageSource(Section):
-    """Each source is an image, read as a sequence of square patches (Dosovitskiy et al. 2021).
+    """Images, each read as a sequence of square patches (Dosovitskiy et al. 2021).
 
-    A file is a list: the path of an image in each line, relative to the list's folder.
+    A file is a list: each line has the path of an image, relative to the folder of the list.
     """
 
     type: Literal["images"]
     """The kind of source."""
     image_size: Annotated[int, Field(ge=1, le=MAX_IMAGE_SIZE)] = 224
-    """Every image is scaled to this width and height in pixels."""
+    """Width and height in pixels that every image is scaled to."""
     patch_size: Annotated[int, Field(ge=1, le=MAX_IMAGE_SIZE)] = 16
     """Width and height of a patch in pixels; a divisor of `image_size`. An image becomes
     `(image_size / patch_size) ** 2` patches, which `data.max_length` must allow."""
@@ -63,21 +63,21 @@ class ImageSource(Section):
     """Embed the patches by convolutions with stride 2 instead of one linear map (Xiao et al. 2021); `patch_size` must
     be a power of 2."""
     positions: Literal["sinusoidal_2d", "learned"] = "sinusoidal_2d"
-    """Position embeddings that are added to the patches: fixed sine waves of a patch's row and column (needs
-    `model.d_model` to be a multiple of 4), or learned vectors."""
+    """Position embeddings that are added to the patches: fixed sine waves of a patch's row and column, for which
+    `model.d_model` must be a multiple of 4, or learned vectors."""
 
     @property
     def grid(self) -> int:
-        """Number of patches in a row, and in a column."""
+        """Number of patches in each row and column."""
         return self.image_size // self.patch_size
 
     @property
     def width(self) -> int:
-        """Number of numbers in each vector that the model reads: the red, green and blue of each pixel of a patch."""
+        """Dimension of each vector that the model reads: red, green and blue of each pixel of a patch."""
         return 3 * self.patch_size**2
 
-    def as_read(self) -> str:
-        """What of it affects how a file is read."""
+    def description(self) -> str:
+        """A phrase with all fields that determine how a file is read."""
         return f"{self.type} of {self.image_size} pixels in patches of {self.patch_size}"
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""What training adds to a configuration: the training itself, and the whole configuration of a run.
+"""The sections of a configuration that training reads, and the configuration of a whole run.
 
-A YAML file is parsed once (file.py) into these frozen objects; each part of the program then gets only its section.
-The keys a file may have are exactly the fields of the classes here and in the files beside this one.
+A YAML file is parsed once (reading.py) into these frozen objects; each part of the program then gets only its section.
+The keys that a file may have are exactly the fields of the classes here and in the modules beside this one.
 """
 
 from typing import Annotated, Literal, Self
@@ -13,49 +13,45 @@ from nmt.config.data import DataConfig
 from nmt.config.inference import InferenceConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
 
-# ---- Random changes to training pairs: the section `augmentation` of a configuration.
-
 
 class AugmentationConfig(Section):
-    """Random changes to training pairs, different each time a pair is seen; never in validation or translation."""
+    """Random changes to training pairs, drawn anew each time a pair is used; never in validation or translation."""
 
     subword_sampling: Rate = 0.0
-    """Split words into pieces at random. With `tokenizer.type: bpe`, each merge is skipped with this probability
-    (BPE-dropout, Provilkov et al. 2020; 0.1 is usual). With `unigram`, a segmentation is sampled in proportion to its
-    probability to the power of this value (Kudo 2018; 0.1 to 0.5). 0: off."""
+    """Subword regularization: split words into pieces at random. With `tokenizer.type: bpe`, each merge is skipped with
+    this probability (BPE-dropout, Provilkov et al. 2020; 0.1 is usual). With `unigram`, a segmentation is sampled in
+    proportion to its probability to the power of this value (Kudo 2018; 0.1 to 0.5). 0: off."""
     tgt_word_dropout: Rate = 0.0
     """Probability that a piece of the decoder's input is replaced by `<unk>`; the pieces to predict stay unchanged."""
     typed_input: Rate = 0.0
-    """Share of the sources that are changed to what people type: one in three is lowercased by the rules of
-    `data.src_lang` (Turkish I becomes ı), one loses its punctuation and symbols (Unicode's categories P and S), except
-    inside words, and in one each word begins with a capital, as in headlines. Where the script of `data.src_lang` has
-    no case, all of them lose their punctuation. Targets stay unchanged. 0.15 is usual, and 0.05 without case. For input
-    in capitals: `decoding.lower_capitals`."""
+    """Share of the sources that are changed to look typed by hand. One third of them is lowercased by the rules of
+    `data.src_lang` (Turkish I becomes ı); one third loses its punctuation and symbols (Unicode categories P and S),
+    except inside words; in one third each word begins with a capital, as in headlines. If the script of `data.src_lang`
+    has no case, all of them lose their punctuation. Targets stay unchanged. 0.15 is usual, or 0.05 without case. For
+    input in capitals, see `decoding.lower_capitals`."""
     fragments: Rate = 0.0
-    """Share of the batches whose lines are other than sentences; 0.1 is usual. In one half of them every two pairs are
-    joined, so that the model can translate lines of several sentences. In the other half each pair is replaced by a
-    short phrase pair out of it, such as `woman` and `Frau`, so that the model can translate single words. Phrases have
-    1 to 4 source words, mostly 1 or 2; pairs without a reliable one are left out of the batch. They are found by word
-    alignment (IBM Model 1 in both directions), which takes seconds at the start and learns from 100,000 pairs at most.
-    With imported models (`tokenizer.type: marian`) there are no phrases: in all of these batches pairs are joined."""
+    """Share of the batches with lines that are not single sentences; 0.1 is usual. In half of these batches, pairs are
+    joined two by two, so that the model learns to translate lines of several sentences. In the other half, each pair is
+    replaced by a short phrase pair from it, such as `woman` and `Frau`, so that the model learns to translate single
+    words. Phrases have 1 to 4 source words, mostly 1 or 2; pairs without a reliable phrase are dropped from the batch.
+    Phrases come from word alignment (IBM Model 1 in both directions), which takes seconds at the start and learns from
+    at most 100,000 pairs. With an imported model (`tokenizer.type: marian`) there are no phrases: all of these batches
+    hold joined pairs."""
     copies: Rate = 0.0
-    """Share of the pairs into which a made-up text is inserted, the same on both sides and at the same place: an emoji
-    or several, a number, a URL or an e-mail address. It teaches the model to copy what it has never seen. The place is
-    the beginning, the end, before the final punctuation, or between two joined sentences. Needs
-    `tokenizer.byte_fallback`, and no tokenizer of words: their vocabularies have no pieces for unseen text."""
+    """Share of the pairs into which synthetic text is inserted, the same on both sides and at the same place: emoji, a
+    number, a URL or an e-mail address. It teaches the model to copy unseen text. The place is the beginning, the end,
+    before the final punctuation, or between two joined sentences. Needs `tokenizer.byte_fallback`, and a tokenizer of
+    another type than `word`, whose vocabulary has no pieces for unseen text."""
 
     @property
     def changes_text(self) -> bool:
-        """Whether sentences are tokenized again whenever they are seen."""
+        """True if sentences are tokenized anew each time they are used."""
         return any((self.subword_sampling, self.copies, self.typed_input))
 
     @property
     def is_on(self) -> bool:
-        """Whether any augmentation is enabled."""
+        """True if any augmentation is enabled."""
         return any(dict(self).values())
-
-
-# ---- How a model is scored and in which formats it leaves: the sections `evaluation` and `export` of a configuration.
 
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter"]
@@ -65,48 +61,49 @@ BleuTokenizer = Literal[
 
 
 class EvaluationConfig(Section):
-    """How translations are scored, always on plain text and by sacreBLEU."""
+    """The scoring of translations: by sacreBLEU, on plain (detokenized) text."""
 
     metrics: Annotated[tuple[Metric, ...] | None, Field(min_length=1)] = None
-    """Metrics that `nmt eval` prints and writes. `null`: `[bleu, chrf, ter]`, without `ter` for languages written
-    without spaces other than Chinese and Japanese, such as Thai: it would count a sentence as one word. `chrf++` also
-    counts words and pairs of words (Popović 2017)."""
+    """Metrics that `nmt eval` prints and stores. `null`: `[bleu, chrf, ter]`, but no `ter` for languages written
+    without spaces other than Chinese and Japanese, such as Thai, where it would count a sentence as one word. `chrf++`
+    also counts words and word pairs (Popović 2017)."""
     bleu_tokenizer: BleuTokenizer = "auto"
     """sacreBLEU's tokenizer for BLEU. `auto` follows `data.tgt_lang`: `zh`, `ja-mecab` and `ko-mecab` for Chinese,
     Japanese and Korean; `char` (characters) for other languages written without spaces, such as Thai, Khmer and
-    Cantonese; otherwise `13a`. The others are by sacreBLEU's names; `spm`, `flores101`, `flores200` (spBLEU) and
-    `spBLEU-1K` download a SentencePiece model once."""
+    Cantonese; otherwise `13a`. All names are sacreBLEU's; `spm`, `flores101`, `flores200` (spBLEU) and `spBLEU-1K`
+    download a SentencePiece model once."""
     validation_beam_size: BeamSize = 1
     """Beam size of the validations during training; 1, greedy search, is the fastest."""
     report: bool = True
-    """Whether `nmt train` writes a report and a model card into the run's folder when a training has ended."""
+    """Write a report and a model card into the run's folder at the end of a training."""
 
 
 ExportFormat = Literal["ctranslate2", "argos", "huggingface", "onnx"]
 
 
 class ExportConfig(Section):
-    """The model in other programs' formats."""
+    """Exports of the model to other programs' formats."""
 
     after_training: tuple[ExportFormat, ...] = ("ctranslate2",)
-    """The exports that `nmt train` makes when a training has ended, as `nmt export` does, each compared with PyTorch on
-    at most 300 lines of the validation set; `[]`: none. With `ctranslate2`, which keeps the weights as they are
-    (float32), `nmt translate` starts sooner, and is faster on a CPU. An export that is refused, or whose package is not
-    installed, is a line; the training has succeeded."""
+    """Exports that `nmt train` makes at the end of a training, as `nmt export` does. Each is verified against PyTorch
+    on at most 300 lines of the validation set. `[]`: none. With `ctranslate2`, which keeps the weights as they are
+    (float32), `nmt translate` starts sooner and is faster on a CPU. A failed export, or one whose package is missing,
+    is reported as a warning; it does not fail the training."""
 
 
 class TrainingConfig(Section):
-    """How the model is trained: duration, batches, optimizer, device, validation, checkpoints."""
+    """The training: duration, batches, optimizer, device, validation, checkpoints."""
 
     init_from: str | None = None
-    """Start from the weights of a trained run, given as for `--model` by its folder or its name. Its tokenizer,
-    architecture, source and languages are the new run's; leave these sections out. A Transformer may have fewer layers
-    (`model.num_encoder_layers`, `model.num_decoder_layers`): it keeps the first, the last, and others evenly between.
-    `data.max_length` and the keys of `decoding` are the old run's where they are not given, and learning rate, warm-up,
-    schedule, limits and validations have the defaults of fine-tuning (docs/fine-tuning.md). `null`: random weights."""
+    """Fine-tuning: start from the weights of a base run, given by its folder or name as for `--model`. The new run has
+    the same tokenizer, architecture, source and languages; leave these sections out. A Transformer may have fewer
+    layers (`model.num_encoder_layers`, `model.num_decoder_layers`): it keeps the first, the last, and others evenly
+    between. If not given, `data.max_length` and the keys of `decoding` have the base run's values, and learning rate,
+    warmup, schedule, limits and validations have the defaults for fine-tuning (docs/fine-tuning.md). `null`: start from
+    random weights."""
     freeze: tuple[ModelPart, ...] = ()
-    """With `init_from`: the parts of the model that keep the old run's weights, of `embeddings`, `encoder`, `decoder`
-    and `output`. A matrix that two parts share (`model.tie_embeddings`) is frozen by the name of either."""
+    """With `init_from`: parts of the model that keep the base run's weights, among `embeddings`, `encoder`, `decoder`
+    and `output`. A matrix that two parts share (`model.tie_embeddings`) is frozen if either is named."""
     max_steps: PositiveInt | None = None
     """Stop after this many updates; `null`: no limit. One of `max_steps`, `max_epochs`, `max_minutes` is required."""
     max_epochs: PositiveInt | None = None
@@ -119,37 +116,38 @@ class TrainingConfig(Section):
     batches_per_update: PositiveInt = 1
     """Number of micro-batches whose gradients are summed for one update, over all processes together."""
     update_tokens: PositiveInt | None = None
-    """With `batch_tokens: auto`, which requires it: size of a whole update in tokens, padding included."""
+    """Size of a whole update in tokens, padding included; required with `batch_tokens: auto`, and only there."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    """Peak of the learning rate schedule, reached after the warm-up."""
+    """Peak learning rate, reached at the end of the warmup."""
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
-    """Learning rate after the warm-up: it falls with the inverse square root of the step (Vaswani et al. 2017), falls
-    along a cosine or a line to `min_learning_rate` at `max_steps`, or stays constant. A run with `cosine` or `linear`
-    that is resumed with another `max_steps` repeats warm-up and decay over the updates that are left."""
+    """Learning rate after the warmup: it decays with the inverse square root of the step (Vaswani et al. 2017), along a
+    cosine or a line to `min_learning_rate` at `max_steps`, or stays constant. A run with `cosine` or `linear` that is
+    resumed with another `max_steps` repeats warmup and decay over the remaining updates."""
     warmup_steps: Annotated[int, Field(ge=0)] = 1000
-    """Number of updates over which the learning rate rises linearly from 0 to its peak."""
+    """Warmup updates, in which the learning rate rises linearly from 0 to its peak."""
     min_learning_rate: Annotated[float, Field(ge=0)] = 0.0
     """Learning rate at `max_steps`, with `schedule: cosine` or `linear`; the other schedules ignore it."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """AdamW's weight decay, applied to matrices only, not to biases and normalisations."""
+    """AdamW's weight decay, applied to matrices, not to biases and normalisations."""
     label_smoothing: Rate = 0.1
     """Share of the target probability that is spread evenly over the whole vocabulary (Szegedy et al. 2016)."""
     r_drop: Annotated[float, Field(ge=0)] = 0.0
     """Weight alpha of the R-Drop loss (Liang et al. 2021): each batch passes through the model twice, with two dropout
-    masks, and differing predictions are penalised. 5 is usual; 0: off. An update then costs twice as much."""
+    masks, and a divergence of the two predictions is penalised. An update then costs twice as much. 5 is usual; 0:
+    off."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    """Scale gradients down to this global norm if theirs is larger; `null`: never."""
+    """Maximum global norm of the gradients, which larger ones are scaled down to; `null`: no limit."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Number format of the matrix products; `auto` is bf16 on a GPU that supports it, otherwise fp32."""
     compile: bool = False
-    """Fuse the operations between the matrix products with torch.compile, for batches of any shape. For large models on
-    GPUs: compiling takes half a minute, and on a CPU it gains nothing. Not for `model.architecture: rnn`."""
+    """Fuse the operations between matrix products with torch.compile, for batches of any shape. Worth it for large
+    models on GPUs: compiling takes half a minute, and gains nothing on a CPU. Not for `model.architecture: rnn`."""
     processes: Annotated[int, Field(ge=1, le=1_024)] | Literal["auto"] = "auto"
-    """Number of processes that `nmt train` starts and that share each update. `auto` is one for each GPU, or on a CPU
-    one for each core if each then gets 1,000 tokens of a micro-batch, otherwise one. Under torchrun only `auto`."""
+    """Number of processes that `nmt train` starts, and that share each update. `auto`: one for each GPU; on a CPU, one
+    for each core if each then gets 1,000 tokens of a micro-batch, otherwise one. Under torchrun, only `auto`."""
     batch_parts: PositiveInt | Literal["auto"] = "auto"
     """Number of parts that each micro-batch is divided into for several processes; an update has the same pairs as with
-    one process. `auto`: as few as give every process the same number. The run's config.yaml records the number."""
+    one process. `auto`: the smallest number that gives every process equally many. The run's config.yaml records it."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """Device to train on: `cpu`, `cuda`, `cuda:N` (GPU number N), `mps` (Apple), or `auto`: the first available of
     CUDA, MPS and the CPU. With `auto` and `cuda`, each of several processes uses a different GPU."""
@@ -157,32 +155,32 @@ class TrainingConfig(Section):
     """Number of CPU threads of each process; `null` divides the cores evenly. The same numbers of processes, parts and
     threads give the same weights to the bit."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Seed of everything random in training: initial weights, order of batches, dropout, augmentation."""
+    """Random seed of the training: initial weights, order of batches, dropout, augmentation."""
     validate_every: PositiveInt = 500
-    """Number of updates between two validations; a checkpoint is saved after each validation."""
+    """Number of updates between two validations; a checkpoint is saved after each."""
     save_every_minutes: Annotated[float, Field(gt=0)] | None = None
-    """Also save a checkpoint whenever this many minutes have passed since the last one, for machines that may shut down
-    at any time; `null`: only at validations."""
+    """Also save a checkpoint this many minutes after the last one, for machines that may shut down at any time; `null`:
+    only at validations."""
     log_every: PositiveInt = 50
     """Number of updates between two lines of the log."""
     monitor: Literal["tensorboard"] | None = None
-    """`tensorboard` also writes every figure of metrics.jsonl into the run's folder tensorboard/, for
-    `tensorboard --logdir runs`; this needs `scripts/install tensorboard`. `null`: off."""
+    """`tensorboard` also writes all figures of metrics.jsonl into the run's folder tensorboard/, for
+    `tensorboard --logdir runs`; needs `scripts/install tensorboard`. `null`: off."""
     best_metric: Literal["loss", "bleu", "chrf", "ter"] | None = "bleu"
-    """The validation metric that decides which model is the best and, with `patience`, when training stops; of equal
-    values, the one with the lower loss. `null`: none; the last weights become the model, as suits a learning rate that
-    falls to 0 and a small validation set."""
+    """Validation metric that decides which checkpoint becomes the model and, with `patience`, when training stops; ties
+    go to the lower loss. `null`: the last weights become the model, which suits a learning rate that falls to 0 and a
+    small validation set."""
     patience: PositiveInt | None = None
-    """Stop after this many consecutive validations without a better `best_metric`; `null`: never."""
+    """Early stopping: stop after this many consecutive validations without a better `best_metric`; `null`: off."""
     keep_checkpoints: PositiveInt = 2
     """Number of latest checkpoints kept on disk, in addition to the best."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Validate an exponential moving average of the weights, with this decay an update; the best average becomes the
-    run's model. 0.999 averages over about 1,000 updates. Training itself is unaffected. `null`: off."""
+    """Validate an exponential moving average of the weights, with this decay per update; the best average becomes the
+    run's model. 0.999 averages about 1,000 updates. Training itself is unaffected. `null`: off."""
 
     @property
     def micro_batch_tokens(self) -> int:
-        """`batch_tokens` as a number, which it always is once training has started."""
+        """`batch_tokens` as a number, resolved before the first plan of a training."""
         assert isinstance(self.batch_tokens, int), "resolved before the first plan"
         return self.batch_tokens
 
@@ -193,7 +191,7 @@ class TrainingConfig(Section):
 
     @property
     def ends_at_max_steps(self) -> bool:
-        """Whether every learning rate of the schedule depends on `max_steps`."""
+        """True if every learning rate of the schedule depends on `max_steps`."""
         return self.schedule in ("cosine", "linear")
 
     @property
@@ -228,18 +226,18 @@ class TrainingConfig(Section):
 
 
 class Config(InferenceConfig):
-    """The configuration of a whole run: the sections for translating and those for training."""
+    """The configuration of a whole run: the sections for translation and those for training."""
 
     data: DataConfig
     """Corpora and languages."""
     augmentation: AugmentationConfig = Field(default_factory=AugmentationConfig)
     """Random changes to training pairs."""
     training: TrainingConfig
-    """How the model is trained."""
+    """Duration, batches, optimizer, device, validation and checkpoints of the training."""
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
-    """How translations are scored."""
+    """Scoring of translations."""
     export: ExportConfig = Field(default_factory=ExportConfig)
-    """The model in other programs' formats."""
+    """Exports of the model to other programs' formats."""
 
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
@@ -247,19 +245,19 @@ class Config(InferenceConfig):
             self._check_without_text()
         check_tags(self.data.train, self.tokenizer)
         if self.data.replay and self.training.init_from is None:
-            raise ValueError("data.replay repeats the corpora of the run that training.init_from names; leave it out")
+            raise ValueError("data.replay repeats corpora of a base run; set training.init_from, or leave it out")
         self._check_augmentation()
         self._check_training()
         return self
 
     def _check_without_text(self) -> None:
-        """`ValueError` for what needs sources of text: the sources are vectors or images."""
+        """Raise `ValueError` for options that need text sources: the sources are vectors or images."""
         data, tag = self.data, any(files.tag for files in self.data.train)
         given = {"data.exclude": data.exclude, "tokenizer.tags": self.tokenizer.tags, "data.train.tag": tag}
         corpora = [*data.train, *data.exclude, *data.held_out.values()]
         files = ["data: pairs"] if any(files.pairs for files in corpora) else []
         files += [f"data.{name}: holdout" for name in data.hold_outs]
-        keys = [f"data.cleaning.{key}" for key in data.cleaning.of_text]
+        keys = [f"data.cleaning.{key}" for key in data.cleaning.text_rules]
         keys += [
             f"augmentation.{key}" for key in ("typed_input", "fragments", "copies") if dict(self.augmentation)[key]
         ]
@@ -267,30 +265,30 @@ class Config(InferenceConfig):
         if files or keys:
             remedy = "name src and tgt" if files else "leave it out"
             raise ValueError(
-                f"{' and '.join(files or keys)}: for a source of text, and source.type is {self.source.type}; {remedy}"
+                f"{' and '.join(files or keys)}: needs text sources, and source.type is {self.source.type}; {remedy}"
             )
 
     def _check_augmentation(self) -> None:
-        """`ValueError` for augmentation that the tokenizer cannot do."""
+        """Raise `ValueError` for augmentation that the tokenizer does not support."""
         tokenizer, augmentation = self.tokenizer, self.augmentation
         if tokenizer.type == "marian" and self.training.init_from is None:
             raise ValueError(
-                "tokenizer.type: marian is that of an imported model (nmt import), for a training that starts from it "
-                "(training.init_from); for a new model choose another"
+                "tokenizer.type: marian is the tokenizer of an imported model (nmt import), for fine-tuning it "
+                "(training.init_from); choose another for a new model"
             )
         if augmentation.subword_sampling and tokenizer.type not in ("bpe", "unigram"):
             raise ValueError(
-                f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {tokenizer.type} tokenizer has "
-                "one way to write a word; leave it out"
+                f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {tokenizer.type} tokenizer does "
+                "not support subword sampling; leave it out"
             )
         if augmentation.copies and (tokenizer.type == "word" or not tokenizer.byte_fallback):
             raise ValueError(
-                "augmentation.copies needs a tokenizer with byte_fallback: true, and of another type than word: this "
-                "one has no pieces for text that the training corpus lacks, such as an emoji; leave copies out"
+                "augmentation.copies needs tokenizer.byte_fallback: true, and another tokenizer.type than word: this "
+                "vocabulary has no pieces for text that the training corpus lacks, such as emoji; leave copies out"
             )
 
     def _check_training(self) -> None:
-        """`ValueError` for settings of the training that do not go with the model or the data."""
+        """Raise `ValueError` for settings of the training that do not fit the model or the data."""
         settings, max_length = self.training, self.data.max_length
         if settings.compile and self.model.architecture == "rnn":
             raise ValueError("training.compile: true is for Transformers: the steps of an RNN cannot be fused")
@@ -299,6 +297,6 @@ class Config(InferenceConfig):
             key, value = "update_tokens", settings.update_tokens
         if isinstance(value, int) and value <= max_length:
             raise ValueError(
-                f"training.{key} ({value}) must be more than data.max_length ({max_length}), or the longest pair fits "
-                "no batch"
+                f"training.{key} ({value}) must be more than data.max_length ({max_length}): the longest pair must fit "
+                "into a batch"
             )

@@ -79,7 +79,7 @@ def shared_tokenizers(runs: Sequence[RunFolder], tgt_tag: str | None = None) -> 
     `load_tokenizers`.
     """
     for run in runs[1:]:
-        first, other = (one.inference_config().source.as_read() for one in (runs[0], run))
+        first, other = (one.inference_config().source.description() for one in (runs[0], run))
         if first != other:
             raise RunError(
                 f"{runs[0].path} and {run.path} read different sources ({first} and {other}); models that are combined "

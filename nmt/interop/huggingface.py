@@ -78,7 +78,7 @@ def export_huggingface(
             now, before = comparisons[-1].export_score.value, comparisons[-1].torch_score.value
             notes = (
                 f"MarianMT cannot express Marian's own wavelengths of the positions and its epsilon "
-                f"{architecture.of_layout.norm_epsilon:g} of normalisations (it has 1e-05): {now:.2f} BLEU here "
+                f"{architecture.family.norm_epsilon:g} of normalisations (it has 1e-05): {now:.2f} BLEU here "
                 f"instead of {before:.2f}; CTranslate2 can",
             )
         result = describe(run, folder, "huggingface", usage, comparisons, None, notes, license)
@@ -156,7 +156,7 @@ def _tensors(model: Transformer, config: TransformerConfig, sides: tuple[_Side, 
         if name.startswith(("src_embedding", "tgt_embedding", "output")):
             side = sides[0] if name.startswith("src") else sides[1]
             value = value[side.ids]
-            if config.of_layout.zero_bos_embedding and "embedding" in name:
+            if config.family.zero_bos_embedding and "embedding" in name:
                 value[side.start] = 0
         tensors[theirs] = value[None] if theirs == LOGITS_BIAS else value
     return {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
@@ -176,7 +176,7 @@ def _config(config: TransformerConfig, sides: tuple[_Side, _Side]) -> dict[str, 
         "d_model": config.d_model,
         **layers,
         "activation_function": config.activation,
-        "scale_embedding": config.of_layout.scale_embeddings,
+        "scale_embedding": config.family.scale_embeddings,
         "max_position_embeddings": config.max_positions,
         "dropout": config.dropout,
         "attention_dropout": 0.0,

@@ -59,7 +59,7 @@ class Residual(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.d_model, eps=config.of_layout.norm_epsilon)
+        self.norm = nn.LayerNorm(config.d_model, eps=config.family.norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
@@ -191,7 +191,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
     ) -> None:
         super().__init__(config, src_vocab_size, tgt_vocab_size, source, config.d_model)
-        layout = config.of_layout
+        layout = config.family
         if not layout.scale_embeddings:
             self.scale = 1.0
         self.zero_bos_embedding = layout.zero_bos_embedding

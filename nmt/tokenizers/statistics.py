@@ -131,7 +131,7 @@ def survey(
 
     Only the held-out texts are held in memory. Raises `DataError` if a file cannot be read or sides differ in length.
     """
-    settings = [_SURVEY_FORMAT, len(corpora), *held_out, *([] if source.type == "text" else [source.as_read()])]
+    settings = [_SURVEY_FORMAT, len(corpora), *held_out, *([] if source.type == "text" else [source.description()])]
     digest = hashlib.sha256(json.dumps(settings).encode())
     digest.update(b"".join(corpus_keys([*corpora, *held_out.values()], source)))
     if selection is not None:

@@ -172,7 +172,7 @@ def announce(
     src_size, tgt_size = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
     sizes = f"joint, {src_size:,} pieces" if tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"
     if config.source.type != "text":
-        sizes = f"{tgt_size:,} pieces for the target; the sources are {config.source.as_read()}"
+        sizes = f"{tgt_size:,} pieces for the target; the sources are {config.source.description()}"
     counts = model.parameter_counts()
     parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""

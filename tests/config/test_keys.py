@@ -133,7 +133,7 @@ def test_a_key_is_explained(cli: Cli) -> None:
 def test_a_section_is_explained(cli: Cli) -> None:
     code, out, _ = cli("config", "evaluation")
     assert code == 0
-    assert out.startswith("evaluation\n  How translations are scored.\n\nevaluation.metrics\n")
+    assert out.startswith("evaluation\n  Scoring of translations.\n\nevaluation.metrics\n")
     assert "  type: null or list; each item: bleu, chrf, chrf++ or ter\n" in out  # the list may be null, no item
     keys = ["metrics", "bleu_tokenizer", "validation_beam_size", "report"]
     assert re.findall(r"^evaluation\S*$", out, re.M) == ["evaluation", *(f"evaluation.{key}" for key in keys)]

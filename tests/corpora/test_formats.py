@@ -437,12 +437,12 @@ def test_a_configuration_says_what_its_files_default_to_and_reads_itself_again()
     [
         ({"pairs": "a.tmx", "src": "a.en"}, "data.train.src: pairs: a.tmx has both sides"),
         ({"src": "a.en"}, "data.train.tgt is missing"),
-        ({"pairs": "a.doc.gz"}, "data.train.pairs: a.doc.gz: its ending says no known format"),
+        ({"pairs": "a.doc.gz"}, "data.train.pairs: a.doc.gz: unknown format"),
         ({"pairs": "a.tmx", "src_column": 1}, "data.train: src_column is a number; in a.tmx it is a language"),
         ({"pairs": "a.csv", "src_column": 0}, "data.train.src_column: 0 is not a column"),
         ({"pairs": "a.csv", "src_column": 2}, "data.train: src_column and tgt_column are both 2"),
-        ({"pairs": "a.csv", "inline_tags": "keep"}, "data.train: inline_tags: for a TMX"),
-        ({"src": "a.en", "tgt": "a.zh", "tgt_column": 3}, "data.train: tgt_column: for `pairs`"),
+        ({"pairs": "a.csv", "inline_tags": "keep"}, "data.train: inline_tags: only for a TMX"),
+        ({"src": "a.en", "tgt": "a.zh", "tgt_column": 3}, "data.train: tgt_column: only for `pairs`"),
         ({"src": "a.en", "tgt": "a.tmx"}, "data.train.tgt: a.tmx holds both sides"),
     ],
 )
@@ -452,10 +452,10 @@ def test_a_mistake_in_the_configuration_is_one_plain_message(files: dict[str, ob
 
 
 def test_languages_are_needed_with_one_file_and_vectors_need_two() -> None:
-    with pytest.raises(ConfigError, match=r"data\.src_lang: not given, and a\.tmx holds both sides"):
+    with pytest.raises(ConfigError, match=r"data\.src_lang: not given, and the name a\.tmx tells no language"):
         load_config(configuration({"pairs": "a.tmx"}, src_lang=None))
     path = configuration({"src": "a.npy", "tgt": "a.zh"}, test={"pairs": "a.csv"})
-    with pytest.raises(ConfigError, match=r"data: pairs: for a source of text, and source\.type is vectors"):
+    with pytest.raises(ConfigError, match=r"data: pairs: needs text sources, and source\.type is vectors"):
         load_config(path, ["source.type=vectors", "source.features=3", "model.tie_embeddings=decoder"])
 
 

@@ -389,8 +389,8 @@ REFUSED = {
     "source.patch_size=4": "unknown key source.patch_size",
     "source.type=sounds": "'text', 'vectors', 'images'",
     "tokenizer.joint=false": "only the target has a vocabulary",
-    "augmentation.typed_input=0.1": "augmentation.typed_input: for a source of text",
-    "augmentation.fragments=0.1": "augmentation.fragments: for a source of text",
+    "augmentation.typed_input=0.1": "augmentation.typed_input: needs text sources",
+    "augmentation.fragments=0.1": "augmentation.fragments: needs text sources",
     "source.type=text": "unknown key source.features",
 }
 

@@ -183,7 +183,7 @@ def test_the_preset_sets_what_marianmt_needs() -> None:
         InferenceConfig(data=data, model={"preset": "marian", "norm": "pre"})
     with pytest.raises(ValueError, match=r"needs model\.activation: swish or relu or gelu, not swiglu"):
         InferenceConfig(data=data, model={"preset": "marian", "activation": "swiglu"})
-    with pytest.raises(ValueError, match=r"base model has a layout of its own \(marian\); leave preset out"):
+    with pytest.raises(ValueError, match=r"base model has a layout of its own \(marian\); leave out preset"):
         InferenceConfig(data=data, model={"preset": "marian", "layout": "marian"})
     assert InferenceConfig.model_validate(config.model_dump()) == config
 

@@ -734,4 +734,4 @@ export: {after_training: []}
     assert cli("translate", "the farmer likes the market .")[0] == 0
     code, _, message = cli("train", "new.yaml", "--set", "tokenizer.type=marian", "--name", "other")
     assert code == 2
-    assert "tokenizer.type: marian is that of an imported model" in message
+    assert "tokenizer.type: marian is the tokenizer of an imported model" in message

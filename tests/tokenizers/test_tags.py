@@ -243,7 +243,7 @@ def test_a_training_with_tags_and_what_starts_from_it(copy_task: Path, cli: Cli)
     Path("other.yaml").write_text(fine.replace("TAG", "other"))
     code, _, err = cli("train", "other.yaml")
     assert code == 2
-    assert "data.train.tag: other is not one of tokenizer.tags, which names bt; with training.init_from" in err
+    assert "data.train.tag: other is not one of tokenizer.tags (bt); with training.init_from" in err
     Path("more.yaml").write_text(f"{fine.replace('TAG', 'st')}tokenizer: {{tags: [bt, st]}}\n")
     code, _, err = cli("train", "more.yaml")
     assert code == 2
@@ -253,26 +253,26 @@ def test_a_training_with_tags_and_what_starts_from_it(copy_task: Path, cli: Cli)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tags: [bt]": "tags: [st, st]"}, "tokenizer.tags: names a tag twice"),
-        ({"tags: [bt]": "tags: [st]"}, "data.train.tag: bt is not one of tokenizer.tags, which names st"),
-        ({", tags: [bt]": ""}, "data.train.tag: bt is not one of tokenizer.tags, which names none"),
+        ({"tags: [bt]": "tags: [st, st]"}, "tokenizer.tags: a tag is named twice"),
+        ({"tags: [bt]": "tags: [st]"}, "data.train.tag: bt is not one of tokenizer.tags (st)"),
+        ({", tags: [bt]": ""}, "data.train.tag: bt is not one of tokenizer.tags (none)"),
         ({"tags: [bt]": "tags: [b t]"}, "tokenizer.tags"),
         ({"vocab_size: 16": "vocab_size: 5"}, "tokenizer.vocab_size (5) leaves no room for words beside the tags"),
         (
             {"type: word, ": "type: marian, ", "max_steps: 12": "max_steps: 12\n  init_from: old"},
-            "tokenizer.tags: not with the tokenizer of an imported model",
+            "tokenizer.tags: the tokenizer of an imported model (nmt import) has no tags",
         ),
         (
             {"type: word, ": "type: marian, ", "max_steps: 12": "max_steps: 12\n  init_from: old", ", tags: [bt]": ""},
-            "data.train.tag: not with the tokenizer of an imported model",
+            "data.train.tag: the tokenizer of an imported model (nmt import) has no tags",
         ),
         (
             {"tokenizer:": "source: {type: vectors, features: 3}\ntokenizer:"},
-            "tokenizer.tags and data.train.tag: for a source of text",
+            "tokenizer.tags and data.train.tag: needs text sources",
         ),
         (
             {"tokenizer:": "source: {type: vectors, features: 3}\ntokenizer:", ", tags: [bt]": ""},
-            "data.train.tag: for a source of text",
+            "data.train.tag: needs text sources",
         ),
     ],
 )

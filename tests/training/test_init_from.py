@@ -312,7 +312,7 @@ REFUSED = {
         ["training.init_from=null", "training.freeze=[encoder]"],
         "training.freeze needs training.init_from",
     ),
-    "replay alone": (["training.init_from=null", "data.replay=0.2"], "data.replay repeats the corpora of the run"),
+    "replay alone": (["training.init_from=null", "data.replay=0.2"], "data.replay repeats corpora of a base run"),
     "replay and temperature": (["data.replay=0.2", "data.temperature=5"], "data.temperature and data.replay exclude"),
     "all replayed": (["data.replay=1"], "data.replay is 1; it should be less than 1"),
 }
