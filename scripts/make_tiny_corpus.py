@@ -5,10 +5,10 @@
     python scripts/make_tiny_corpus.py --check      # exit code 1 if the files are not what this script writes
 
 The corpus is small enough to be learned in a minute or two on a laptop, and still needs a real translator.
-Every English sentence has exactly one translation in it, but word by word it cannot be found:
+Every English sentence has exactly one translation in it, which cannot be found word by word:
 
 - Order: times, places, companions and relative clauses come before the verb or noun they belong to,
-  what is put somewhere is fronted with 把, a cause comes before its effect, question words stay in place.
+  the object of "put" is fronted with 把, a cause comes before its effect, question words stay in place.
 - Choice: "play" is 踢, 打, 弹 or 拉; "wear" is 穿 or 戴; "old" is 老, 旧 or 大; "a pair" is 双, 副 or 条;
   "not" is 不 or 没; and each noun has a measure word of its own.
 
@@ -38,7 +38,7 @@ Pair = tuple[str, str]  # English, Chinese
 
 @dataclass(frozen=True)
 class Phrase:
-    """Something said in both languages; `person` ("i", "he", "they") is what an English verb agrees with."""
+    """A phrase in both languages; an English verb agrees with `person` ("i", "he", "they")."""
 
     en: str = ""
     zh: str = ""
@@ -287,7 +287,7 @@ def person(dice: Dice, *, rich: bool = False, pronouns: Mapping[str, str] = SUBJ
 
 
 def somebody_else(dice: Dice, subject: Phrase) -> Phrase:
-    """Whom `subject` meets or helps: not "i helped me"."""
+    """Draw the person that `subject` meets or helps: not "i helped me"."""
     third = {en: zh for en, zh in OBJECTS.items() if en in {"him", "her", "them"}}
     return person(dice, pronouns=third if subject.zh in {"我", "你", "我们"} else OBJECTS)
 
@@ -313,7 +313,7 @@ def known(dice: Dice, noun: Noun) -> Phrase:
 
 @dataclass(frozen=True)
 class Tense:
-    """What English does to the verb (`form`), and what Chinese puts around it."""
+    """A tense: the English form of the verb (`form`), and the Chinese words around it."""
 
     form: str
     marker: str
@@ -493,7 +493,7 @@ def yes_no(dice: Dice) -> Pair:
 
 
 def wh_question(dice: Dice) -> Pair:
-    """What is asked for moves to the front in English and stays where it is in Chinese."""
+    """Ask for a part of a clause, which moves to the front in English and stays in its place in Chinese."""
     subject = person(dice, rich=True)
     said = clause(dice, tenses=(PAST, PAST, HABIT, FUTURE), subject=subject, rich=False, denial=0)
     said, noun = replace(said, time_first=False), said.noun
@@ -522,7 +522,7 @@ def wh_question(dice: Dice) -> Pair:
 
 
 def question_words(said: Clause) -> list[str]:
-    """What may be asked about the parts of this clause; "what" only of a verb that has a single sense."""
+    """Return the questions about parts of this clause; "what" only for a verb that has a single sense."""
     words = []
     if said.verb.kind != "move":
         words.append("where")

@@ -74,7 +74,7 @@ RECOMMENDED = tuple(Recommended(*row) for row in (
 ))  # fmt: skip
 
 LABEL_SMOOTHING = 0.1
-# Augmentation for text as people type it: measured with 29,000 captions (configs/README.md).
+# Augmentation for text as people type it: measured with 29,000 captions (docs/measurements.md).
 TYPED_INPUT = 0.15
 TYPED_INPUT_WITHOUT_CASE = 0.05
 FRAGMENTS = 0.1
