@@ -11,7 +11,7 @@ or all others (0), another draw for each seed. The captions are the general text
 
 A row has BLEU on both test sets with the base model and after `nmt adapt`, and the change of the captions with the 95%
 interval of a paired bootstrap. With `--alone`, a second training has no captions mixed in, and `kept` is the gain of
-`nmt adapt` as a share of that training's. `--set` gives a setting to all trainings, and `--name` is a suffix of their
+`nmt adapt` as a share of that training's. `--set` gives a setting to all trainings, and `--name` is a prefix of their
 names.
 """
 
