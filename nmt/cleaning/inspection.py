@@ -1,6 +1,6 @@
-"""What a corpus is like, as far as `nmt init` decides by it: pairs, lengths, characters, scripts, order of the sides.
+"""Inspection of the corpora for `nmt init`: pairs, lengths, characters, scripts, order of the sides.
 
-All pairs are counted; all else is found from an even sample.
+All pairs are counted; everything else comes from an even sample.
 """
 
 import itertools
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt.cleaning.normalize import CleaningCounts, normalize
-from nmt.cleaning.rules import usual_ratio
+from nmt.cleaning.rules import typical_ratio
 from nmt.cleaning.scripts import is_out_of_script, scripts_of
-from nmt.cleaning.selection import RULES, Judge, bit, compare_pairs, counts_of, first_violated, table
+from nmt.cleaning.selection import RULES, Judge, bit, compare_pairs, counts_of, first_violated, rule_table
 from nmt.cleaning.sentence_index import Pair, SentenceIndex, comparable, sentence_hashes
 from nmt.config.corpus import CorpusFiles
 from nmt.config.data import CleaningConfig
@@ -25,10 +25,10 @@ from nmt.corpora.pairs import count_pairs, name_of, reader_of
 from nmt.errors import DataError
 
 SAMPLED_PAIRS = 50_000
-MAX_UNDECODABLE = 0.01  # of the lines of a side: more means another encoding, fewer are single damaged lines
-_MIN_OWN_SCRIPT = 0.3  # of the lines
-_MOST = 0.5
-_MIN_SWAPPED_LINES = 0.05
+MAX_UNDECODABLE = 0.01  # share of a side's lines: more means another encoding, fewer are single damaged lines
+_MIN_OWN_SCRIPT = 0.3  # share of the lines
+_MIN_SHARED_SCRIPT = 0.5
+_MIN_SWAPPED = 0.05
 
 # Letters that are frequent in one language and rare in most others, for two languages in one script.
 _OWN_LETTERS = {
@@ -41,22 +41,22 @@ _OWN_LETTERS = {
 
 
 class SideFacts(NamedTuple):
-    """What one side of the sample is like."""
+    """Facts about one side of the sample."""
 
     language: str
     characters: Counter[str]
     words: frozenset[str]
-    """What white space separates."""
+    """Separated by white space."""
     longest: int
-    """Characters of a line, reached or exceeded by one in a thousand."""
+    """The 99.9th percentile of line lengths, in characters."""
     own_script: float
-    """Share of the lines with letters that have one of the language's script; 1.0 for a script not known here."""
+    """Share of the lines with letters that have a letter of the language's script; 1.0 for an unknown script."""
     other_script: float
-    """The same for the script of the other side's language; 0.0 for a script not known here."""
+    """The same for the script of the other side's language; 0.0 for an unknown script."""
 
 
 class Inspection(NamedTuple):
-    """What the training corpora are like."""
+    """Facts about the training corpora."""
 
     pairs: int
     src: SideFacts
@@ -64,23 +64,25 @@ class Inspection(NamedTuple):
     sample: tuple[tuple[str, str], ...]
     """At most `SAMPLED_PAIRS` pairs, drawn evenly, normalized, neither side empty."""
     counts: CleaningCounts
-    """The pairs that were drawn, and those that the recommended rules leave out."""
+    """The pairs that were drawn, and those that the recommended rules drop."""
     shares: dict[str, float]
-    """The share of these pairs that each rule about a single pair would leave out by itself."""
+    """The share of these pairs that each rule about a single pair would drop by itself."""
 
     @property
     def share_a_script(self) -> bool:
-        """Whether most lines of each side have letters of the other side's scripts."""
+        """True if most lines of each side have letters of the other side's scripts."""
         src, tgt = self.src, self.tgt
         known = [side.other_script for side, other in ((src, tgt), (tgt, src)) if scripts_of(other.language)]
-        return all(share > _MOST for share in known) if known else script_of(src.language) == script_of(tgt.language)
+        if known:
+            return all(share > _MIN_SHARED_SCRIPT for share in known)
+        return script_of(src.language) == script_of(tgt.language)
 
 
 def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     """Inspect the corpora.
 
-    Raises `DataError` as `count_pairs` does, and if they are in another encoding than UTF-8, in other scripts than
-    their languages, or if their sides are in the wrong order.
+    Raises `DataError` as `count_pairs` does, and if they are not in UTF-8, not in the scripts of their languages, or if
+    their sides are swapped.
     """
     for files in corpora.files:
         _check_is_not_utf16(files)
@@ -88,14 +90,14 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     drawn = [pair for files in corpora.files for pair in _drawn(files, -(-num_pairs // SAMPLED_PAIRS))]
     sample = tuple(pair for pair in drawn if all(comparable(pair)))
     if not sample:
-        raise DataError(f"{corpora.files[0].src_file}: holds no pair with text on both sides")
+        raise DataError(f"{corpora.files[0].src_file}: holds no pair with text on both sides; name another corpus")
     languages = corpora.src_lang, corpora.tgt_lang
-    judge = Judge(CleaningConfig.recommended(), languages, usual_ratio(sample), SentenceIndex(tests), TEXT)
+    judge = Judge(CleaningConfig.recommended(), languages, typical_ratio(sample), SentenceIndex(tests), TEXT)
     violations = judge.violations(drawn)
     verdicts = first_violated(violations)
     kept = itertools.compress(drawn, (verdicts == 0).tolist())
     compare_pairs(verdicts, sentence_hashes(kept), judge.cleaning)
-    found = Inspection(
+    inspection = Inspection(
         pairs=num_pairs,
         src=_facts([src for src, _ in sample], corpora.src_lang, corpora.tgt_lang),
         tgt=_facts([tgt for _, tgt in sample], corpora.tgt_lang, corpora.src_lang),
@@ -103,12 +105,12 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
         counts=counts_of(verdicts),
         shares={rule: float((violations & bit(rule) != 0).mean()) for rule in RULES},
     )
-    _check_order(found, corpora)
-    return found
+    _check_languages(inspection, corpora)
+    return inspection
 
 
 def _drawn(files: CorpusFiles, step: int) -> list[Pair]:
-    """Every `step`-th pair of a corpus, normalized; `DataError` if a side is in another encoding than UTF-8."""
+    """Every `step`-th pair of a corpus, normalized; `DataError` if a side is not in UTF-8."""
     reader = reader_of(files)
     raw = itertools.islice(reader.raw_pairs(), 0, None, step)
     sides = [[normalize(line.decode(errors="surrogateescape")) for line in side] for side in zip(*raw, strict=True)]
@@ -125,7 +127,7 @@ def _drawn(files: CorpusFiles, step: int) -> list[Pair]:
 
 
 def _check_is_not_utf16(files: CorpusFiles) -> None:
-    """`DataError` for a text in UTF-16, whose lines do not end where those of UTF-8 do."""
+    """Raise `DataError` for a text in UTF-16, whose lines end elsewhere than those of UTF-8."""
     for path in (files.src, files.tgt):
         if path is None:
             continue
@@ -135,7 +137,7 @@ def _check_is_not_utf16(files: CorpusFiles) -> None:
 
 
 def _conversion(path: Path, encoding: str) -> str:
-    """The command that converts a text to UTF-8, into a file that keeps the language at the end of its name."""
+    """The command that converts a text to UTF-8, in a file with the language at the end of its name."""
     to = path.with_name(f"{path.stem}.utf8{path.suffix}")
     return f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(to))}"
 
@@ -154,9 +156,9 @@ def _facts(lines: Sequence[str], language: str, other: str) -> SideFacts:
 
 
 def _share_in_script(lines: Sequence[str], letters: set[str], scripts: frozenset[str], unknown: float) -> float:
-    """The share of the lines with letters that have one of some scripts; `unknown` if there are no scripts.
+    """The share of the lines with letters that have a letter of the scripts; `unknown` without scripts.
 
-    Not of the letters: a name in another script may be longer than the rest of a line in Chinese.
+    It is a share of lines, not of letters: a name in another script may be longer than the rest of a Chinese line.
     """
     own = {letter for letter in letters if not is_out_of_script(letter, scripts)}
     total = sum(not letters.isdisjoint(line) for line in lines)
@@ -165,12 +167,12 @@ def _share_in_script(lines: Sequence[str], letters: set[str], scripts: frozenset
     return sum(not own.isdisjoint(line) for line in lines) / total
 
 
-def _check_order(found: Inspection, corpora: Corpora) -> None:
-    """`DataError` if the sides are in the wrong order, or in other scripts than their languages."""
-    src, tgt = found.src, found.tgt
+def _check_languages(inspection: Inspection, corpora: Corpora) -> None:
+    """Raise `DataError` if the sides are swapped, or not in the scripts of their languages."""
+    src, tgt = inspection.src, inspection.tgt
     name = name_of(corpora.files[0])
     by_scripts = all(side.own_script < side.other_script / 2 for side in (src, tgt))
-    if by_scripts or _letters_say_swapped(found):
+    if by_scripts or _are_letters_swapped(inspection):
         raise DataError(
             f"{name}: by {'scripts' if by_scripts else 'letters'}, the source text is in {tgt.language} "
             f"and the target text in {src.language}; swap --src and --tgt, or --src-lang and --tgt-lang"
@@ -184,31 +186,31 @@ def _check_order(found: Inspection, corpora: Corpora) -> None:
             )
 
 
-def _letters_say_swapped(found: Inspection) -> bool:
-    """Whether each side has the letters that are typical of the other side's language, and not of its own."""
-    of_src, of_tgt = (_OWN_LETTERS.get(base_language(side.language), "") for side in (found.src, found.tgt))
+def _are_letters_swapped(inspection: Inspection) -> bool:
+    """True if each side has the letters that are typical of the other side's language, and not of its own."""
+    of_src, of_tgt = (_OWN_LETTERS.get(base_language(side.language), "") for side in (inspection.src, inspection.tgt))
 
     def share(side: int, letters: str, others: str) -> float:
         """The share of a side's lines with letters of one language that the other does not have."""
         own = set(letters) - set(others)
-        return sum(not own.isdisjoint(pair[side].lower()) for pair in found.sample) / len(found.sample)
+        return sum(not own.isdisjoint(pair[side].lower()) for pair in inspection.sample) / len(inspection.sample)
 
     straight = share(0, of_src, of_tgt) + share(1, of_tgt, of_src)
-    crossed = share(0, of_tgt, of_src) + share(1, of_src, of_tgt)
-    return crossed > _MIN_SWAPPED_LINES and crossed > 5 * straight
+    swapped = share(0, of_tgt, of_src) + share(1, of_src, of_tgt)
+    return swapped > _MIN_SWAPPED and swapped > 5 * straight
 
 
-def describe(found: Inspection) -> Iterator[str]:
-    """What was found, in lines."""
-    looked_at = found.counts.read
-    sampled = "" if looked_at == found.pairs else f"; of {looked_at:,} of them, drawn evenly:"
-    yield f"{found.src.language} to {found.tgt.language}: {found.pairs:,} pairs{sampled}"
-    for side in (found.src, found.tgt):
+def describe(inspection: Inspection) -> Iterator[str]:
+    """Yield the lines that describe the corpora to the user."""
+    src, tgt, sampled = inspection.src, inspection.tgt, inspection.counts.read
+    of_sample = "" if sampled == inspection.pairs else f"; from an even sample of {sampled:,}:"
+    yield f"{src.language} to {tgt.language}: {inspection.pairs:,} pairs{of_sample}"
+    for side in (src, tgt):
         words = "without spaces" if is_without_spaces(side.language) else f"{len(side.words):,} different words"
         yield (
             f"  {side.language}: {words}, {len(side.characters):,} different characters, lines of up to "
             f"{side.longest:,} characters"
         )
-    if left_out := table(found.counts):
-        yield "  the recommended rules of data.cleaning leave out:"
-        yield from (f"    {line}" for line in left_out)
+    if rules := rule_table(inspection.counts):
+        yield "  the recommended rules of data.cleaning drop:"
+        yield from (f"    {line}" for line in rules)

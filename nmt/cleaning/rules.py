@@ -1,4 +1,4 @@
-"""The rules of `data.cleaning` that look at one pair alone."""
+"""Rules of `data.cleaning` about a single pair."""
 
 import bisect
 import html.entities
@@ -17,15 +17,15 @@ from nmt.errors import ConfigError, MissingExtraError, how_to_install
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
-# Names are keys of data.cleaning; the cheapest first.
+# The names are keys of data.cleaning; the cheapest rules come first.
 PAIR_RULES: tuple[str, ...] = ("encoding", "identical", "html", "script", "numbers", "length_ratio", "language")
 
 
 class PairRules:
-    """The rules that are on, for pairs of two languages ('' if unknown)."""
+    """Rules that are on, for pairs of two languages ('' if unknown)."""
 
-    def __init__(self, cleaning: CleaningConfig, src_lang: str, tgt_lang: str, usual_ratio: float = 1.0) -> None:
-        """`usual_ratio`: what target lengths are divided by.
+    def __init__(self, cleaning: CleaningConfig, src_lang: str, tgt_lang: str, typical_ratio: float = 1.0) -> None:
+        """Prepare the rules; `typical_ratio` is target length / source length.
 
         Raises `MissingExtraError` if `language` is on and its package is not installed, and `ConfigError` if the
         package does not know a language.
@@ -42,7 +42,7 @@ class PairRules:
         if cleaning.numbers:
             rules["numbers"] = have_different_numbers
         if cleaning.length_ratio is not None:
-            rules["length_ratio"] = partial(have_unlike_lengths, cleaning.length_ratio, usual_ratio)
+            rules["length_ratio"] = partial(have_unlike_lengths, cleaning.length_ratio, typical_ratio)
         if cleaning.language:
             rules["language"] = LanguageRule(src_lang, tgt_lang)
         self._rules = list(rules.items())
@@ -50,7 +50,7 @@ class PairRules:
     def violated(self, src: str, tgt: str) -> list[str]:
         """The names of all rules that a pair of normalized lines violates, in the order of `PAIR_RULES`.
 
-        The lines are decoded with `errors="surrogateescape"`, so that `encoding` sees what is not UTF-8.
+        The lines are decoded with `errors="surrogateescape"`, so that `encoding` sees bytes that are not UTF-8.
         """
         return [name for name, is_violated in self._rules if is_violated(src, tgt)]
 
@@ -59,21 +59,21 @@ def _is_either(is_faulty: Callable[[str], bool], src: str, tgt: str) -> bool:
     return is_faulty(src) or is_faulty(tgt)
 
 
-# --- encoding
+# encoding
 
-# not UTF-8 (surrogateescape), NUL and the controls of windows-1252 read as Latin-1, which are no text, and U+FFFD
+# NUL, controls of windows-1252 read as Latin-1, surrogates (bytes that are not UTF-8), and U+FFFD
 _LOST = re.compile("[\0\x80-\x84\x86-\x9f\ud800-\udfff\ufffd]")
 
 
 def _continuation(code_page: str) -> str:
-    """The characters that the second byte of a letter in UTF-8 becomes in a code page, for a character class."""
+    """The characters that a continuation byte of UTF-8 becomes in a code page, for a character class."""
     return re.escape(bytes(range(0x80, 0xC0)).decode(code_page, errors="ignore"))
 
 
 _C = f"[{_continuation('cp1252')}\x80-\x9f]"
 _C_1250 = f"[{_continuation('cp1250')}]"
 _C_1251 = f"[{_continuation('cp1251')}]"
-# Of these, what may follow a capital at the end of a word: closing quotes, dashes, signs.
+# Those that may follow a capital at the end of a word: closing quotes, dashes, signs.
 _CLOSING = "”’»›…–—™®°ºª²³¹·•“\u00a0"
 _LEAD = re.compile(f"[Â-ôĂĹРС][{''.join(map(_continuation, ('cp1250', 'cp1251', 'cp1252')))}\x80-\x9f]")
 _ENCODED_TWICE = re.compile(
@@ -94,7 +94,7 @@ _ENCODED_TWICE = re.compile(
 
 
 def is_wrongly_decoded(line: str) -> bool:
-    """Whether a line is not UTF-8, lost characters, or was encoded twice.
+    """True if a line is not UTF-8, lost characters, or was encoded twice.
 
     >>> is_wrongly_decoded("MÃ¼nchen"), is_wrongly_decoded("donâ€™t"), is_wrongly_decoded("«CAFÉ»")
     (True, True, False)
@@ -102,22 +102,19 @@ def is_wrongly_decoded(line: str) -> bool:
     if line.isascii():
         return "\0" in line
     return _LOST.search(line) is not None or (
-        # False for nearly all lines, and much faster than the search for all forms.
+        # Mostly False, and much faster than the search for all forms.
         _LEAD.search(line) is not None and _ENCODED_TWICE.search(line) is not None
     )
 
 
-# --- identical
-
-
 def are_identical(src: str, tgt: str) -> bool:
-    """Whether normalized lines are the same text. Numbers and signs alone are their own translation."""
+    """True if normalized lines are the same text with letters. Numbers and signs are their own translation."""
     return src == tgt and any(map(str.isalpha, src))
 
 
-# --- html
+# html
 
-# Elements that are hardly ever the name of a placeholder, as are <address>, <code>, <label>, <object> and <title>.
+# Elements whose names are rarely placeholders, unlike <address>, <code>, <label>, <object> and <title>.
 _ELEMENTS = (
     "a|b|big|blockquote|body|br|center|div|em|font|h[1-6]|head|hr|html|i|iframe|img|li|ol|p|pre|small|span|strike|"
     "strong|sub|sup|table|tbody|td|th|thead|tr|tt|u|ul"
@@ -135,25 +132,25 @@ _HTML = re.compile(
 
 
 def has_html(line: str) -> bool:
-    """Whether a line has a tag or an entity of HTML, or a tag of XML. A placeholder such as <file> is none.
+    """True if a line has a tag or an entity of HTML, or a tag of XML, but for placeholders such as <file>.
 
     >>> has_html("a <b>bold</b> man"), has_html("Tom &amp; Jerry"), has_html("if a < b and c > d")
     (True, True, False)
     """
     if "<" not in line and "&" not in line:  # nearly all lines
         return False
-    return any(not found[1] or f"{found[1]};" in html.entities.html5 for found in _HTML.finditer(line))
+    return any(not match[1] or f"{match[1]};" in html.entities.html5 for match in _HTML.finditer(line))
 
 
-# --- numbers
+# numbers
 
-# A number, with separators of thousands if it has them. Decimals are a number of their own.
+# A number with its separators of thousands. Decimals are a number of their own.
 _NUMBER = re.compile("(?<!\\d)\\d{1,3}(?:([.,٫٬'’．， \u00a0\u2009\u202f])\\d{3})(?:\\1\\d{3})*(?!\\d)|\\d+")
 _NUMERIC_ENTITY = re.compile(r"&#\w+;")
 _DIGIT = re.compile(r"\d")
 _MAX_AS_WORD = 12
-"""Numbers up to this one are often words: "two dogs"."""
-# Words and signs that stand for zeros, in the languages where this is common.
+"""The largest number that is often a word: "two dogs"."""
+# Words and signs that stand for zeros, in languages where this is common.
 _MAGNITUDE = re.compile(
     r"[万萬亿億만억]|\dk\b|[mb]il[lj]|milj|mio|ml[nj]|mrd|тыс|милли|млн|млрд|мільй|lakh|crore", re.IGNORECASE
 )
@@ -161,10 +158,10 @@ _TWELVE_HOURS = re.compile(r"\d\s?[ap]\.?m\b", re.IGNORECASE)
 
 
 def have_different_numbers(src: str, tgt: str) -> bool:
-    """Whether the lines have different numbers, in whatever digits and with whatever separators.
+    """True if the lines have different numbers, in any digits and with any separators.
 
-    Numbers up to 12 may be missing on one side, where they can be words. Where a line has a word such as million,
-    zeros at the end do not count.
+    Numbers up to 12 may be missing on one side, since they can be words. If a line has a word such as million, zeros at
+    the end do not count.
 
     >>> have_different_numbers("1,000.5 km, 2 days", "1.000,5 km, zwei Tage"), have_different_numbers("1914", "1941")
     (False, True)
@@ -172,20 +169,20 @@ def have_different_numbers(src: str, tgt: str) -> bool:
     if not _DIGIT.search(src) and not _DIGIT.search(tgt):
         return False
     src_numbers, tgt_numbers = _numbers(src), _numbers(tgt)
-    if _are_the_same(src_numbers, tgt_numbers):
+    if _are_same_numbers(src_numbers, tgt_numbers):
         return False
     if _MAGNITUDE.search(src) or _MAGNITUDE.search(tgt):
-        src_numbers, tgt_numbers = ([one.rstrip("0") for one in some] for some in (src_numbers, tgt_numbers))
-        if _are_the_same(src_numbers, tgt_numbers):
+        src_numbers, tgt_numbers = ([number.rstrip("0") for number in side] for side in (src_numbers, tgt_numbers))
+        if _are_same_numbers(src_numbers, tgt_numbers):
             return False
     only_src = list((Counter(src_numbers) - Counter(tgt_numbers)).elements())
     only_tgt = list((Counter(tgt_numbers) - Counter(src_numbers)).elements())
     if _TWELVE_HOURS.search(src) or _TWELVE_HOURS.search(tgt):
-        only_src, only_tgt = ([one for one in some if _is_above(24, one)] for some in (only_src, only_tgt))
-    return bool(only_src and only_tgt) or any(_is_above(_MAX_AS_WORD, one) for one in (*only_src, *only_tgt))
+        only_src, only_tgt = ([number for number in side if _is_above(24, number)] for side in (only_src, only_tgt))
+    return bool(only_src and only_tgt) or any(_is_above(_MAX_AS_WORD, number) for number in only_src + only_tgt)
 
 
-def _are_the_same(src_numbers: list[str], tgt_numbers: list[str]) -> bool:
+def _are_same_numbers(src_numbers: list[str], tgt_numbers: list[str]) -> bool:
     if sorted(src_numbers) == sorted(tgt_numbers):
         return True
     # The same digits in another grouping, such as 10 000 and 1,0000; but 1914 is not 1941.
@@ -200,11 +197,11 @@ def _numbers(line: str) -> list[str]:
     """The numbers of a line in ASCII digits, without separators and leading zeros."""
     if "&#" in line:
         line = _NUMERIC_ENTITY.sub(" ", line)
-    numbers = (found[0] for found in _NUMBER.finditer(line))
-    return ["".join(str(int(one)) for one in number if one.isdecimal()).lstrip("0") or "0" for number in numbers]
+    numbers = (match[0] for match in _NUMBER.finditer(line))
+    return ["".join(str(int(digit)) for digit in number if digit.isdecimal()).lstrip("0") or "0" for number in numbers]
 
 
-# --- length_ratio
+# length_ratio
 
 _ALLOWED_CHARACTERS = 10
 # White space for `str.split`, without the space itself.
@@ -212,34 +209,34 @@ _OTHER_SPACES = re.compile("[\t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u20
 
 
 def length_of(line: str) -> int:
-    """The length of a line for `length_ratio`: its characters without white space."""
+    """The length of a line for `length_ratio`: its number of characters without white space."""
     if _OTHER_SPACES.search(line):
         return len("".join(line.split()))
     return len(line) - line.count(" ")
 
 
-def usual_ratio(pairs: Iterable[tuple[str, str]]) -> float:
-    """The median of target length / source length; 1.0 without pairs. By it, target lengths are to be divided.
+def typical_ratio(pairs: Iterable[tuple[str, str]]) -> float:
+    """The weighted median of target length / source length; 1.0 without pairs.
 
-    A pair counts as the square of its shorter side, up to 50 characters: a dictionary says little of sentences.
+    The weight of a pair is the square of its shorter side, up to 50 characters: a dictionary says little of sentences.
     """
     lengths = [(length_of(src), length_of(tgt)) for src, tgt in pairs]
     ratios = sorted((tgt / src, min(src, tgt, 50) ** 2) for src, tgt in lengths if src and tgt)
-    reached = list(itertools.accumulate(weight for _, weight in ratios))
-    return ratios[bisect.bisect_left(reached, reached[-1] / 2)][0] if ratios else 1.0
+    weights = list(itertools.accumulate(weight for _, weight in ratios))
+    return ratios[bisect.bisect_left(weights, weights[-1] / 2)][0] if ratios else 1.0
 
 
-def have_unlike_lengths(max_ratio: float, usual_ratio: float, src: str, tgt: str) -> bool:
-    """Whether a side of a pair is too long for the other.
+def have_unlike_lengths(max_ratio: float, typical_ratio: float, src: str, tgt: str) -> bool:
+    """True if a side of a pair is too long for the other.
 
-    Lengths are compared in characters of the side whose language takes more of them. A few characters more are always
+    Lengths are compared in characters of the language that takes more of them. A few characters more are always
     allowed, since the lengths of single words say little: "ETA" is "Verbleibende Zeit" in German.
     """
-    src_length, tgt_length = length_of(src) * max(usual_ratio, 1.0), length_of(tgt) * max(1 / usual_ratio, 1.0)
+    src_length, tgt_length = length_of(src) * max(typical_ratio, 1.0), length_of(tgt) * max(1 / typical_ratio, 1.0)
     return max(src_length, tgt_length) > max_ratio * min(src_length, tgt_length) + _ALLOWED_CHARACTERS
 
 
-# --- language
+# language
 
 # Languages that are hard to tell apart, or that the model knows with their dialects.
 _ALIKE = (
@@ -250,10 +247,10 @@ _NO_LANGUAGE = "zxx"
 
 
 class LanguageRule:
-    """Whether a line is identified as another language, by py3langid; only long lines, and only with a clear margin."""
+    """Identification of long lines in another language, with a clear margin, by py3langid."""
 
     MIN_LETTERS = 25
-    """Where a character is a syllable or a word, it counts as three."""
+    """A character that is a syllable or a word counts as three."""
     MIN_PROBABILITY = 0.8
     """Of the other language."""
     MAX_OWN_PROBABILITY = 0.02
@@ -263,33 +260,32 @@ class LanguageRule:
         self._accepted = [_alike(base_language(code)) for code in (src_lang, tgt_lang)]
         for code, accepted in zip((src_lang, tgt_lang), self._accepted, strict=True):
             if accepted.isdisjoint(known):
-                raise ConfigError(f"data.cleaning.language: py3langid does not know {code or 'a language of the data'}")
+                language = code or "a language of the data"
+                raise ConfigError(f"data.cleaning.language: py3langid does not know {language}; set it to false")
 
     def __call__(self, src: str, tgt: str) -> bool:
         return any(map(self._is_other, (src, tgt), self._accepted))
 
     def _is_other(self, line: str, accepted: frozenset[str]) -> bool:
-        if sum((3 if "\u3040" <= one < "\ue000" else 1) for one in line if one.isalpha()) < self.MIN_LETTERS:
+        if sum(3 if "\u3040" <= letter < "\ue000" else 1 for letter in line if letter.isalpha()) < self.MIN_LETTERS:
             return False
         ranked = _identifier().rank(line)
         best = ranked[0][0]
         if best in accepted or best == _NO_LANGUAGE:
             return False
-        probability, own = (
-            sum(one for language, one in ranked if language in languages) for languages in (_alike(best), accepted)
-        )
-        return probability >= self.MIN_PROBABILITY and own < self.MAX_OWN_PROBABILITY
+        other, own = (sum(p for language, p in ranked if language in alike) for alike in (_alike(best), accepted))
+        return other >= self.MIN_PROBABILITY and own < self.MAX_OWN_PROBABILITY
 
 
 def _alike(language: str) -> frozenset[str]:
-    """A language, and those that it may be confused with."""
+    """A language and those that it may be confused with."""
     groups = [languages.split() for languages in _ALIKE if language in languages.split()]
     return frozenset([language]).union(*groups)
 
 
 @cache
 def _identifier() -> "LanguageIdentifier":
-    """The model, which is in the package; loading it takes a second."""
+    """The package's model; loading it takes a second."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ModuleNotFoundError:

@@ -12,7 +12,7 @@ from nmt.batches.batches import Plan, num_workers, share_of_real_positions, star
 from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.batches.lexicon import Lexicon, learn_lexicon
 from nmt.batches.mixture import describe_mixture
-from nmt.cleaning.selection import Selection, select, table
+from nmt.cleaning.selection import Selection, rule_table, select
 from nmt.config.languages import is_without_spaces
 from nmt.config.training import Config, Metric, TrainingConfig
 from nmt.corpora.pairs import count_pairs
@@ -182,9 +182,9 @@ def announce(
     cut = f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""
     tokenizer = bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)
     kept, cleaning = str(corpus.counts), ""
-    if prepared.selection is not None and corpus.counts.left_out:
+    if prepared.selection is not None and corpus.counts.dropped:
         kept = f"{corpus.counts.kept:,} of {corpus.counts.read:,} pairs"
-        cleaning = "\ncleaning    ".join(table(corpus.counts)) + f"\n            examples: {run.cleaning_file}"
+        cleaning = "\ncleaning    ".join(rule_table(corpus.counts)) + f"\n            examples: {run.cleaning_file}"
     lines = {
         "processes": f"{num_processes}, which share the batches of each update" if num_processes > 1 else "",
         "run": str(run.path),

@@ -232,7 +232,7 @@ CASES = [
         "everything is dirt",
         {"html": True},
         pairs=(("<b>", "<b>"), ("", "")),
-        refusal="t.en: no pair is left of 2: 1 have an empty side, 1 are left out by data.cleaning.html",
+        refusal="t.en: no pair is left of 2: 1 have an empty side, 1 are dropped by data.cleaning.html",
     ),
     Dirty(
         "two corpora share pairs",
@@ -389,7 +389,7 @@ def judged(path: Path) -> list[str]:
     assert selection is not None
     found = ["" if verdict == 0 else RULES[verdict - 1] for one in selection.verdicts for verdict in one.tolist()]
     assert selection.counts.read == len(found)
-    assert selection.counts.left_out == Counter(filter(None, found))
+    assert selection.counts.dropped == Counter(filter(None, found))
     return found
 
 

@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 import regex
 
-from nmt.cleaning.rules import PAIR_RULES, PairRules, usual_ratio
+from nmt.cleaning.rules import PAIR_RULES, PairRules, typical_ratio
 from nmt.cleaning.scripts import is_out_of_script, scripts_of
 from nmt.config.data import CleaningConfig
 
@@ -172,7 +172,7 @@ def test_identical_sides() -> None:
     assert not violated("10:30", "10:30", identical=True)
 
 
-def test_lengths_are_compared_after_dividing_by_the_usual_ratio() -> None:
+def test_lengths_are_compared_after_dividing_by_the_typical_ratio() -> None:
     rules = CleaningConfig(length_ratio=3)
     long, short = "a" * 100, "b" * 29  # 3 * 29 + 10 characters
     for ratio in (1.0, 0.5, 2.0):
@@ -181,8 +181,8 @@ def test_lengths_are_compared_after_dividing_by_the_usual_ratio() -> None:
         assert of_ratio.violated(long, "b" * round(34 * ratio)) == []
     assert PairRules(rules, "en", "de").violated(short, long) == ["length_ratio"]
     assert PairRules(rules, "en", "de").violated("OK", "Einverstanden") == []
-    assert usual_ratio([("aaaa", "bb"), ("a a", "b"), ("a", "bbbbbbbb"), ("", "b"), ("a", " ")]) == 0.5
-    assert usual_ratio([]) == 1.0
+    assert typical_ratio([("aaaa", "bb"), ("a a", "b"), ("a", "bbbbbbbb"), ("", "b"), ("a", " ")]) == 0.5
+    assert typical_ratio([]) == 1.0
 
 
 def test_all_rules_that_are_violated_are_named_in_order() -> None:

@@ -9,7 +9,14 @@ import unicodedata
 import pytest
 
 from nmt.cleaning.normalize import normalize
-from nmt.cleaning.rules import PAIR_RULES, PairRules, have_different_numbers, is_wrongly_decoded, length_of, usual_ratio
+from nmt.cleaning.rules import (
+    PAIR_RULES,
+    PairRules,
+    have_different_numbers,
+    is_wrongly_decoded,
+    length_of,
+    typical_ratio,
+)
 from nmt.cleaning.scripts import _may_be_outside, is_out_of_script, scripts_of, share_in_script
 from nmt.config.data import CleaningConfig
 from nmt.errors import ConfigError
@@ -300,8 +307,8 @@ def test_numbers(src: str, tgt: str, differ: bool) -> None:
 def test_lengths_are_divided_by_what_is_usual() -> None:
     assert length_of(" two words\u3000here ") == 12
     pairs = [("a" * 10, "字" * 3), ("a" * 20, "字" * 6), ("a", "字" * 5), ("", "字")]
-    assert usual_ratio(pairs) == statistics.median([0.3, 0.3, 5.0])
-    assert usual_ratio([]) == 1.0
+    assert typical_ratio(pairs) == statistics.median([0.3, 0.3, 5.0])
+    assert typical_ratio([]) == 1.0
     ratio = CleaningConfig(length_ratio=2)
     for src, tgt in (("a" * 100, "字" * 30), ("a" * 100, "字" * 62), ("a" * 100, "字" * 14)):
         assert PairRules(ratio, "en", "zh", 0.3).violated(src, tgt) == []

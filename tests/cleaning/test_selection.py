@@ -13,7 +13,7 @@ import nmt.cleaning.selection
 import nmt.corpora.pairs
 from nmt.batches.dataset import encode_corpus
 from nmt.cleaning.normalize import normalize
-from nmt.cleaning.selection import EXAMPLES, RULES, Selection, judge_corpora, select, table, write_examples
+from nmt.cleaning.selection import MAX_EXAMPLES, RULES, Selection, judge_corpora, rule_table, select, write_examples
 from nmt.config.corpus import CorpusFiles
 from nmt.config.data import CleaningConfig
 from nmt.config.inference import TokenizerConfig
@@ -93,7 +93,7 @@ def test_rules_that_leave_nothing_are_named_before_the_vocabulary(write_lines: W
             select([files], CleaningConfig(identical=True), LANGUAGES)
 
 
-def test_a_dictionary_says_little_of_the_usual_ratio_of_sentences(write_lines: WriteLines) -> None:
+def test_a_dictionary_says_little_of_the_typical_ratio_of_sentences(write_lines: WriteLines) -> None:
     dictionary = [(f"word{number}", "a noun, explained at length with an example or two") for number in range(10500)]
     sentences = [
         (f"A sentence of the corpus, number {number}.", f"Satz des Korpus: {number}.") for number in range(2600)
@@ -203,7 +203,7 @@ def test_vocabulary_and_ids_are_those_of_the_pairs_that_are_kept(
         for ours, theirs in zip(corpus[index], alone[index], strict=True)
     )
     assert corpus.counts.read == len(pairs)
-    assert corpus.counts.left_out == dict(Counter(rule for rule in rules if rule))
+    assert corpus.counts.dropped == dict(Counter(rule for rule in rules if rule))
 
 
 def test_a_line_that_is_not_utf8_is_refused_or_left_out(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_examples_are_spread_over_what_was_left_out(corpora: list[CorpusFiles], 
     head, *rows = [line.split("\t") for line in (tmp_path / "cleaning.tsv").read_text().splitlines()]
     assert head == ["rule", "file", "number", "source", "target"]
     counts = Counter(row[0] for row in rows)
-    assert counts == {rule: min(EXAMPLES, count) for rule, count in selection.counts.left_out.items()}
+    assert counts == {rule: min(MAX_EXAMPLES, count) for rule, count in selection.counts.dropped.items()}
     texts = {
         str(files.src_file): [" ".join(f"{src}\t{tgt}".split(" ")) for src, tgt in read_pairs(files)]
         for files in corpora
@@ -241,4 +241,4 @@ def test_examples_are_spread_over_what_was_left_out(corpora: list[CorpusFiles], 
         assert [" ".join(side.split()) for side in texts[file][int(number) - 1].split("\t")] == [src, tgt]
     places = [int(row[2]) for row in rows if row[0] == "duplicates" and row[1] == str(corpora[0].src_file)]
     assert places[-1] > 60
-    assert table(selection.counts)[0].split() == ["empty", str(selection.counts.left_out["empty"]), "4.1%"]
+    assert rule_table(selection.counts)[0].split() == ["empty", str(selection.counts.dropped["empty"]), "4.1%"]

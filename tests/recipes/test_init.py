@@ -247,7 +247,7 @@ def test_a_single_damaged_line_is_left_to_cleaning() -> None:
     lines = Path("train.de").read_bytes().split(b"\n")
     lines[6] = b"caf\xe9"
     Path("train.de").write_bytes(b"\n".join(lines))
-    assert inspect(discover([], Path("train.en"), Path("train.de"))).counts.left_out == {"encoding": 1}
+    assert inspect(discover([], Path("train.en"), Path("train.de"))).counts.dropped == {"encoding": 1}
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_a_large_corpus_is_sampled_evenly_and_counted(monkeypatch: pytest.Monkey
     assert numbers == sorted(numbers)
     assert 2250 < sum(numbers) / 500 < 2750  # its standard deviation is 65
     out = cli("init", "x.en", "x.de", "--no-trial")[1]
-    assert out.startswith("en to de: 5,000 pairs; of 500 of them, drawn evenly:\n")
+    assert out.startswith("en to de: 5,000 pairs; from an even sample of 500:\n")
 
 
 @pytest.mark.parametrize(
