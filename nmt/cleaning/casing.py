@@ -1,25 +1,25 @@
-"""Case and punctuation, in any script."""
+"""Case and punctuation of text in any script."""
 
 import re
 import unicodedata
 
-# Languages in which ı has the capital I, and i the capital İ: Unicode's SpecialCasing for tr and az; Crimean Tatar and
-# Gagauz have the same letters.
+# Languages in which I is the capital of ı, and İ of i: tr and az by Unicode's SpecialCasing; Crimean Tatar and Gagauz
+# have the same letters.
 _DOTLESS_I = ("tr", "az", "crh", "gag")
 _LOWERCASE_I = str.maketrans({"I": "ı", "İ": "i"})
-# Unicode has lowercase Cherokee letters, but texts do not use them: in practice the script has no case.
+# Unicode has lowercase Cherokee letters, but texts do not use them.
 _CHEROKEE = "\u13a0-\u13f5\u13f8-\u13fd\uab70-\uabbf"
 _WORD_BEGINNING = re.compile(r"(?<!\S)([^\w\s]*)(\w)")
 _RUN_OF_CHEROKEE = re.compile(f"([{_CHEROKEE}]+)")
 
 
 def has_dotless_i(language: str) -> bool:
-    """Whether a language (a code without script or region) distinguishes i and ı."""
+    """True if a language (a code without script or region) distinguishes i and ı."""
     return language in _DOTLESS_I
 
 
 def lowercase(text: str, dotless_i: bool = False) -> str:
-    """The text in lowercase; characters without case are kept.
+    """Lowercase a text; characters without case stay.
 
     >>> lowercase("ISPARTA İL SINIRI"), lowercase("ISPARTA İL SINIRI", dotless_i=True)
     ('isparta i̇l siniri', 'ısparta il sınırı')
@@ -32,7 +32,7 @@ def lowercase(text: str, dotless_i: bool = False) -> str:
 
 
 def title_case(text: str, dotless_i: bool = False) -> str:
-    """The text with a capital at the beginning of each word, as in headlines.
+    """Capitalize each word, as in headlines.
 
     >>> title_case("a man's t-shirt, 'in red'"), title_case("ılık iplik", dotless_i=True)
     ("A Man's T-shirt, 'In Red'", 'Ilık İplik')
@@ -46,22 +46,22 @@ def title_case(text: str, dotless_i: bool = False) -> str:
 
 
 def is_in_capitals(line: str) -> bool:
-    """Whether a line has several words in capitals and no other letters.
+    """True if a line has several words in capitals and no other letters.
 
     >>> is_in_capitals("NO PARKING!"), is_in_capitals("我 在 IBM 工作"), is_in_capitals("NATO 2024")
     (True, False, False)
     """
     if not line.isupper() or _RUN_OF_CHEROKEE.search(line):
         return False
-    # Lo: letters of scripts without case; a line of them with a name in capitals is not in capitals.
+    # Lo is a letter of a script without case; a line of them with a name in capitals is not in capitals.
     return not any(unicodedata.category(c) == "Lo" for c in line) and sum(map(str.isupper, line.split())) > 1
 
 
 def without_punctuation(text: str) -> str:
-    """The text without punctuation and symbols, as in carelessly typed text.
+    """Remove punctuation and symbols, as in carelessly typed text.
 
-    Removes the characters of Unicode's categories P and S, and marks combined with them. Punctuation inside a word is
-    kept. In scripts written without spaces, all punctuation counts as between words.
+    They are the characters of Unicode's categories P and S, with their combining marks. Punctuation inside a word
+    stays. In scripts written without spaces, all punctuation is between words.
 
     >>> without_punctuation("A man (in a t-shirt) sings, smiles, and waves.")
     'A man in a t-shirt sings smiles and waves'
@@ -78,7 +78,7 @@ def without_punctuation(text: str) -> str:
 
 
 def _kind(character: str) -> str:
-    """p: punctuation or symbol; m: combining mark; s: white space; w: part of a word."""
+    """The kind of a character: p for punctuation or symbol, m for combining mark, s for white space, w for others."""
     if character.isspace():
         return "s"
     category = unicodedata.category(character)
@@ -86,7 +86,7 @@ def _kind(character: str) -> str:
 
 
 def _is_inside_a_word(text: str, kinds: str, begin: int, end: int) -> bool:
-    """Whether the punctuation `text[begin:end]` is inside a word, as in "t-shirt", "3.50" and "o'clock"."""
+    """True if the punctuation `text[begin:end]` is inside a word, as in "t-shirt", "3.50" and "o'clock"."""
     if not 0 < begin < end < len(text) or "s" in (kinds[begin - 1], kinds[end]):
         return False
     before, after = text[begin - 1], text[end]

@@ -1,4 +1,4 @@
-"""In which script a line is written, and the rule of `data.cleaning` about it."""
+"""Scripts of languages and lines, and the rule of `data.cleaning` about them."""
 
 import functools
 import itertools
@@ -12,12 +12,12 @@ from nmt.config.languages import base_language, script_of
 # Scripts in which a character is a syllable or a word.
 _DENSE = frozenset(["Hani", "Hira", "Kana", "Bopo", "Hang", "Yiii"])
 _PARTS = {"Jpan": "Hani Hira Kana", "Kore": "Hang Hani", "Hans": "Hani Bopo", "Hant": "Hani Bopo"}
-# The scripts that UAX #31 recommends. In others (Tifinagh, runes) few texts are written, even of their own languages.
+# Scripts that UAX #31 recommends. In others (Tifinagh, runes) few texts are written, even in their own languages.
 _WIDESPREAD = """
 Arab Armn Beng Bopo Cyrl Deva Ethi Geor Grek Gujr Guru Hang Hani Hebr Hira Kana Khmr Knda Laoo Latn Mlym Mymr Orya Sinh
 Taml Telu Thaa Thai Tibt
 """
-# Languages (`base_language`) that are written in several scripts: those of CLDR's languageData, and more.
+# Languages (`base_language`) written in several scripts: those of CLDR's languageData, and more.
 _SEVERAL = {
     language: frozenset(scripts.split())
     for languages, scripts in (
@@ -41,7 +41,7 @@ _SEVERAL = {
 
 
 def scripts_of(language: str) -> frozenset[str]:
-    """The scripts (ISO 15924, those of single characters) in which a language is written; none if that is uncertain.
+    """The scripts of a language's characters (ISO 15924); none if they are uncertain.
 
     >>> sorted(scripts_of("ja")), sorted(scripts_of("sr")), sorted(scripts_of("sr-Latn"))
     (['Hani', 'Hira', 'Kana'], ['Cyrl', 'Latn'], ['Latn'])
@@ -56,7 +56,7 @@ def scripts_of(language: str) -> frozenset[str]:
 
 
 def is_out_of_script(character: str, scripts: frozenset[str]) -> bool:
-    """Whether a character is a letter of another script.
+    """True if a character is a letter of another script.
 
     >>> [is_out_of_script(character, frozenset(["Latn"])) for character in "äя漢3,"]
     [False, True, True, False, False]
@@ -65,7 +65,7 @@ def is_out_of_script(character: str, scripts: frozenset[str]) -> bool:
 
 
 def are_out_of_script(min_share: float, scripts: Sequence[frozenset[str]], src: str, tgt: str) -> bool:
-    """Whether too few letters of a line are in the scripts of its side."""
+    """True if too few letters of a line are in the scripts of its side."""
     return share_in_script(src, scripts[0], tgt) < min_share or share_in_script(tgt, scripts[1], src) < min_share
 
 
@@ -73,9 +73,9 @@ def share_in_script(line: str, scripts: frozenset[str], other: str = "") -> floa
     """The share of a line's letters that are in the scripts; 1 without letters of other scripts or without `scripts`.
 
     A vowel sign, as in Hindi, counts as a letter. A single letter of another script is a symbol. A word of another
-    script does not count if the other line has it, too: a name or a code; unless nothing else is in the line. Where a
-    character is a syllable or a word (Han, kana, Hangul), a word of an alphabet counts as one letter: with Microsoft in
-    it, a Chinese line is still Chinese.
+    script that stands in the `other` line, too, is a name or a code and does not count, unless it is all of the line.
+    In scripts whose characters are syllables or words (Han, kana, Hangul), a word of an alphabet counts as one letter:
+    with Microsoft in it, a Chinese line is still Chinese.
     """
     if not scripts or ("Latn" in scripts and line.isascii()) or not _may_be_outside(scripts).search(line):
         return 1.0
@@ -110,7 +110,7 @@ def _letters_inside(scripts: frozenset[str]) -> "regex.Pattern[str]":
 @functools.cache
 def _words_outside(scripts: frozenset[str]) -> "regex.Pattern[str]":
     """Runs of letters of other scripts, with their marks; in dense scripts, each letter."""
-    # Zyyy and Zinh: letters of no script, such as µ, the kelvin sign and the mark of a long vowel in Japanese.
+    # Zyyy and Zinh are letters of no script, such as µ, the kelvin sign and the long-vowel mark of Japanese.
     dense, own = _class_of(_DENSE - scripts), _class_of({*scripts, *_DENSE, "Zyyy", "Zinh"})
     return regex.compile(rf"(?V1)[\p{{L}}&&[{dense}]]|[\p{{L}}--[{own}]][[\p{{L}}\p{{M}}]--[{own}]]*")
 
@@ -119,7 +119,7 @@ def _words_outside(scripts: frozenset[str]) -> "regex.Pattern[str]":
 def _may_be_outside(scripts: frozenset[str]) -> re.Pattern[str]:
     """A character that can be in `_words_outside`, for a first search: `re` takes a tenth of the time of `regex`.
 
-    Exactly the characters of the Basic Multilingual Plane, and all others.
+    Exact in the Basic Multilingual Plane; all characters outside it match.
     """
     plane = "\n".join(map(chr, itertools.chain(range(0xD800), range(0xE000, 0x10000))))
     outside = sorted(map(ord, "".join(_words_outside(scripts).findall(plane))))

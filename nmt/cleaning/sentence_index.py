@@ -1,6 +1,6 @@
-"""Sentences that occur more than once: those of one text in another, and pairs that repeat earlier ones.
+"""Index and hashes of sentences, to find those of one text in another, and pairs that repeat earlier pairs.
 
-Two lines are one sentence if they are equal once they are normalized. An empty line is no sentence.
+Two lines are the same sentence if their normalized forms are equal. An empty line is no sentence.
 """
 
 import functools
@@ -20,7 +20,7 @@ from nmt.corpora.vectors import VectorFile, fingerprint, open_vectors
 Pair = tuple[str, str]
 
 Hashes = NDArray[np.uint64]
-"""Of sentences; 0 for a line that is none."""
+"""Of sentences; 0 for a line that is no sentence."""
 
 _PAIR_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so a target's hash and a source's one never cancel out
 
@@ -28,7 +28,7 @@ _PAIR_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so a target's hash and a so
 def normalized_pairs(
     block: Block, source: SourceConfig, open_file: Callable[..., VectorFile] = open_vectors, strict: bool = True
 ) -> list[Pair]:
-    """Read the chosen pairs of a block; a source that is not text has its fingerprint. `DataError` as `Block.lines`."""
+    """The chosen pairs of a block, normalized; fingerprints of vectors. Raises `DataError` as `Block.lines` does."""
     if source.type == "text":
         src_lines, tgt_lines = block.lines(strict)
     else:
@@ -38,7 +38,7 @@ def normalized_pairs(
 
 
 class SentenceIndex:
-    """The sources, the targets and the pairs of some texts, to look those of other texts up in."""
+    """Index of the sources, targets and pairs of some texts."""
 
     def __init__(self, texts: Iterable[CorpusFiles] = (), source: SourceConfig = TEXT) -> None:
         open_file = functools.cache(open_vectors)
@@ -49,7 +49,7 @@ class SentenceIndex:
         self._sources, self._targets = ({pair[side] for pair in self.pairs} - {""} for side in (0, 1))
 
     def shares(self, src: str, tgt: str) -> bool:
-        """Whether a normalized source is a source here, or a target a target."""
+        """True if the normalized source is a source of the index, or the target a target."""
         return src in self._sources or tgt in self._targets
 
     def add(self, src: str, tgt: str) -> None:
@@ -59,7 +59,7 @@ class SentenceIndex:
 
 
 def independent(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Yield the pairs, none with an empty side, of which none shares a sentence with one before it."""
+    """Yield each pair that shares no sentence with an earlier one. No pair may have an empty side."""
     before = SentenceIndex()
     for pair in pairs:
         normalized = normalize(pair[0]), normalize(pair[1])
@@ -69,8 +69,8 @@ def independent(pairs: Iterable[Pair]) -> Iterator[Pair]:
 
 
 def comparable(lines: Sequence[str]) -> list[str | None]:
-    """Normalized lines that were decoded with `surrogateescape`; None for one that was not UTF-8, or holds a NUL."""
-    if _is_text("".join(lines)):  # nearly always, and one test is faster than one a line
+    """Replace lines that were not UTF-8 (decoded with `surrogateescape`), or hold a NUL, by None."""
+    if _is_text("".join(lines)):  # nearly always, and faster than a test for each line
         return list(lines)
     return [line if _is_text(line) else None for line in lines]
 
@@ -84,7 +84,7 @@ def _is_text(line: str) -> bool:
 
 
 def sentence_hashes(pairs: Iterable[Sequence[str | None]]) -> Hashes:
-    """Hash the sources and targets of P pairs, normalized: (2, P); None is no sentence, either.
+    """Hash the sources and targets of P normalized pairs: (2, P). None is no sentence.
 
     The probability that any two of n different sentences collide is below n**2 / 2**65: 3e-6 for ten million.
     """
@@ -95,13 +95,13 @@ def sentence_hashes(pairs: Iterable[Sequence[str | None]]) -> Hashes:
 
 
 def pair_hashes(hashes: Hashes) -> Hashes:
-    """Hash pairs by the hashes of their sides: (P,) of (2, P)."""
+    """Hash pairs by the hashes of their sides: (2, P) -> (P,)."""
     mixed: Hashes = hashes[0] * _PAIR_FACTOR + hashes[1]
     return mixed
 
 
 def times_before(hashes: Hashes) -> NDArray[np.uint32]:
-    """Count how often each of the hashes (P,) occurs before its place: (P,)."""
+    """Count the earlier occurrences of each hash: (P,) -> (P,)."""
     order = np.argsort(hashes, kind="stable")  # equal hashes side by side, in their order
     is_first = np.ones(len(hashes), dtype=np.bool_)
     is_first[1:] = np.diff(hashes[order]) != 0

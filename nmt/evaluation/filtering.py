@@ -106,7 +106,7 @@ def filter_pairs(corpora: Sequence[CorpusFiles], judges: Judges, limits: Limits,
     worst = {"cross_entropy": np.max, "chrf": np.min}
     return Filtered(
         pairs=len(verdicts),
-        dropped=dict(counts.left_out),
+        dropped=dict(counts.dropped),
         kept=counts.kept,
         worst_kept={name: float(worst[name](of_all[verdicts == 0])) for name, of_all in scores.items()},
         quantiles={

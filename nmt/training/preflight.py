@@ -40,7 +40,7 @@ MAX_TOO_LONG = 0.01
 def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
     """Probable mistakes in the data that might otherwise be noticed after days."""
     data, counts, tokenizers = config.data, prepared.corpus.counts, prepared.tokenizers
-    too_long = counts.left_out.get("too_long", 0)
+    too_long = counts.dropped.get("too_long", 0)
     if too_long > MAX_TOO_LONG * counts.read:
         yield (
             f"{too_long:,} of {counts.read:,} training pairs ({too_long / counts.read:.1%}) are longer "

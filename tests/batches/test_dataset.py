@@ -170,7 +170,7 @@ def test_a_change_of_text_length_or_tokenizer_encodes_it_again(numbers: CorpusFi
     shorter = encode_corpus([numbers], both, tokenizer_folder, 2)
     keys.append(shorter.key)
     assert rows(shorter) == [([4, 5], [8]), ([8], [13])]
-    assert shorter.counts.left_out == {"too_long": 1}
+    assert shorter.counts.dropped == {"too_long": 1}
     swapped = CorpusFiles(src=numbers.tgt, tgt=numbers.src)
     other_way = encode_corpus([swapped], both, tokenizer_folder, 10)
     keys.append(other_way.key)

@@ -156,7 +156,7 @@ def test_any_number_of_processes_writes_the_same_files(
         corpus = encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, selection, num_processes=number)
         found.append(contents(corpus.key))
         (CACHE / corpus.key).rename(tmp_path / f"by{number}")
-        assert ("duplicates" in corpus.counts.left_out) == (duplicates is not None)
+        assert ("duplicates" in corpus.counts.dropped) == (duplicates is not None)
     assert found[1:] == found[:1] * 2
     assert sum(map(len, found[0].values())) > 10_000
     assert children() == before
@@ -181,7 +181,7 @@ def test_duplicates_agree_with_a_set(corpora: list[CorpusFiles], tokenizers: Tok
     selection = select(corpora, CleaningConfig(duplicates="pair"), ("en", "de"))
     corpus = encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, selection, num_processes=2)
     assert [(src.tolist(), tgt.tolist()) for src, tgt in map(corpus.__getitem__, range(len(corpus)))] == expected
-    assert corpus.counts.left_out["duplicates"] == duplicates
+    assert corpus.counts.dropped["duplicates"] == duplicates
     assert corpus.counts.kept == len(corpus) == len(expected)
     assert list(corpus.sizes) == sizes
 
@@ -259,7 +259,7 @@ def test_the_rules_of_cleaning_count_each_pair_once() -> None:
     total = counts + CleaningCounts(1004, {"too_long": 1000})
     assert_says(str(total), "6 pairs", "empty 3", "too long 1,001")
     assert str(CleaningCounts(1009, {"duplicates": 1003}).then(counts)) == (
-        "2 pairs (left out: duplicates 1,003, empty 3, too long 1)"
+        "2 pairs (dropped: duplicates 1,003, empty 3, too long 1)"
     )
 
 

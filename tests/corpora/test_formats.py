@@ -156,7 +156,7 @@ def test_every_format_and_a_mixture_give_the_same_vocabulary_and_encoded_corpus(
     ]
     assert (tmp_path / "of_kinds/joint.model").read_bytes() == (tmp_path / "of_text/joint.model").read_bytes()
     assert numbers(found[0]) == numbers(found[1])
-    assert found[0].counts == found[1].counts and found[0].counts.left_out == {"empty": 1}
+    assert found[0].counts == found[1].counts and found[0].counts.dropped == {"empty": 1}
     assert len(found[0]) == len(pairs) - 1
 
 

@@ -120,7 +120,7 @@ def test_empty_long_and_repeated_sources_are_left_out_and_counted(in_folder: Pat
     rows[4] = rows[0]
     Path("five.de").write_text("1\n2\n3\n4\n1\n", encoding="utf-8")
     corpus = encoded(write_ragged(Path("ragged"), rows), Path("five.de"), max_length=6, duplicates="pair")
-    assert str(corpus.counts) == "2 pairs (left out: duplicates 1, empty 1, too long 1)"
+    assert str(corpus.counts) == "2 pairs (dropped: duplicates 1, empty 1, too long 1)"
     np.testing.assert_array_equal(corpus.src.gather(np.array([0, 1]))[0], np.concatenate([rows[0], rows[3]]))
     assert corpus.line_numbers(np.array([0, 1])) == {0: [1, 4]}
 

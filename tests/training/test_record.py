@@ -39,7 +39,7 @@ def test_it_holds_what_was_read_and_with_what(copy_task: Path) -> None:
 
     assert record.pairs == {"read": pairs, "empty": 2, "duplicates": 1, "too_long": 1}
     assert record.corpus_sizes == (pairs - 4,)
-    assert str(record.counts) == f"{pairs - 4:,} pairs (left out: empty 2, duplicates 1, too long 1)"
+    assert str(record.counts) == f"{pairs - 4:,} pairs (dropped: empty 2, duplicates 1, too long 1)"
     assert record.validation_pairs == 50
     for corpus, name in ((record.train[0], "train"), (record.validation, "val"), (record.test["test"], "test")):
         for side, suffix in ((corpus.src, "en"), (corpus.tgt, "de")):
