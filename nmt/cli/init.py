@@ -15,7 +15,7 @@ from nmt.system.console import log
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.cleaning.inspection import Inspection
     from nmt.config.training import Config
-    from nmt.training.preflight import Speed
+    from nmt.training.trial import Speed
 
 _LONG = 4 * 3600
 
@@ -63,7 +63,7 @@ def init(
 
 def _measured(config: "Config", inspection: "Inspection") -> "Speed | None":
     """Measure the speed of updates and print it; None if they fail, which is printed, too."""
-    from nmt.training.preflight import SECONDS, time_updates
+    from nmt.training.trial import SECONDS, time_updates
 
     log.info(f"timing updates on this machine for about {SECONDS:.0f} s; --no-trial skips it")
     try:

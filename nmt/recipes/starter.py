@@ -20,7 +20,7 @@ from nmt.errors import ConfigError
 from nmt.runs.history import duration
 
 if TYPE_CHECKING:  # without a trial, nothing loads torch
-    from nmt.training.preflight import Speed
+    from nmt.training.trial import Speed
 
 # ---- What `nmt init` recommends by the amount of data: one row for each size of corpus.
 #

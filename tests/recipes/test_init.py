@@ -469,8 +469,8 @@ def test_bf16_is_timed_only_where_it_can_be_faster(
         tried.append({torch.float32: "fp32", torch.bfloat16: "bf16"}[prepared.dtype])
         return {"fp32": 3.0, "bf16": 1.0}[tried[-1]]
 
-    monkeypatch.setattr("nmt.training.preflight.bf16_slowdown", lambda: slowdown)
-    monkeypatch.setattr("nmt.training.preflight._seconds_of_an_update", seconds)
+    monkeypatch.setattr("nmt.training.trial.bf16_slowdown", lambda: slowdown)
+    monkeypatch.setattr("nmt.training.trial._seconds_of_an_update", seconds)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for side in ("en", "zh"):
         Path(f"tiny.{side}").write_bytes((TINY / f"train.{side}").read_bytes())
