@@ -10,7 +10,7 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.errors import ConfigError
-from nmt.runs.base import starting_run
+from nmt.runs.base import base_run
 from nmt.runs.folder import run_named
 from nmt.system.distributed import is_launched
 
@@ -36,7 +36,7 @@ def adapt(
             "nmt adapt starts its processes itself; under torchrun, let it write its configuration first, and run nmt "
             "train with that"
         )
-    base = starting_run(model)
+    base = base_run(model)
     run = run_named(f"{base.name}-adapted" if name is None else name)
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")

@@ -32,7 +32,7 @@ from nmt.decoding.engines import shared_tokenizers
 from nmt.decoding.files import Files, made_from, translate_files
 from nmt.decoding.translator import as_json, load
 from nmt.errors import ConfigError, DataError, NmtError, RunError
-from nmt.runs.base import load_run_config, starting_run
+from nmt.runs.base import base_run, load_run_config
 from nmt.runs.folder import RunFolder, open_run, run_named
 from nmt.system.console import log
 from nmt.system.distributed import ALONE
@@ -67,7 +67,7 @@ def write_student(
         raise ConfigError(f"the sources of this configuration are {config.source.type}, and nmt distill reads text")
     started = []
     if config.training.init_from is not None:
-        started.append(starting_run(config.training.init_from))
+        started.append(base_run(config.training.init_from))
         load_run_config(file, overrides, RunFolder(folder), is_fresh=True)  # refuses another model now, not later
     runs = _opened(teachers, config)
     for key, run in [*(("training.init_from", run) for run in started), *(("--teacher", run) for run in runs)]:

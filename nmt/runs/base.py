@@ -1,9 +1,9 @@
-"""What a run takes over from the run whose weights it starts from: `training.init_from`.
+"""The base run of a fine-tuning (`training.init_from`), and the settings that a new run inherits from it.
 
-The sections `source`, `tokenizer` and `model`, and the languages, are that run's; a Transformer may have fewer layers.
-Where they are not given, so are `data.max_length` and the keys of `decoding`, and the keys of `training` get the
-defaults of fine-tuning. All of it is filled in before the configuration is validated, so that the new run's config.yaml
-is complete: a resume reads it from there, and the old run may be gone.
+The sections `source`, `tokenizer` and `model`, and the languages, are the base run's; a Transformer may have fewer
+layers. `data.max_length` and the keys of `decoding` are the base run's unless they are given, and the keys of
+`training` have the defaults of fine-tuning. All of it is filled in before the configuration is validated, so that the
+new run's config.yaml is complete: a resume reads it from there, and the base run may be gone.
 """
 
 import shutil
@@ -22,56 +22,15 @@ from nmt.runs.folder import RunFolder, open_run
 from nmt.system.files import replacing
 
 FINE_TUNING = {"learning_rate": 3e-4, "schedule": "constant", "validate_every": 50, "patience": 5}
-"""Defaults of the `training` section with `init_from`. With the rate of a first training, a small model forgets most of
-what it knew within a few hundred updates."""
+"""Defaults of the `training` section with `init_from`. At the rate of a first training, a small model forgets most of
+its knowledge within a few hundred updates."""
 LIMITS = ("max_steps", "max_epochs", "max_minutes")
-# No weight depends on these keys of the model section.
 _FREE = {"dropout", "preset"}
+"""Keys of the model section on which no weight depends."""
 
 
-def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fresh: bool) -> Config:
-    """Read the configuration of a training in the folder `run`, as `load_config` does.
-
-    With `training.init_from`, what it does not give is filled in from that run, or from `run` itself if its training
-    is resumed. Raises `ConfigError` for a model, tokenizer, source or language other than that run's, and `RunError`
-    if there is no such run.
-    """
-    bases: list[RunFolder] = []
-
-    def complete(raw: dict[str, Any]) -> None:
-        training = raw.get("training")
-        name = training.get("init_from") if isinstance(training, dict) else None
-        if not isinstance(name, str):
-            return  # None, or what the validation refuses
-        is_resumed = not is_fresh and run.exists() and run.has_checkpoints()
-        base = run if is_resumed else starting_run(name)
-        if not is_resumed and base.path.resolve() == run.path.resolve():
-            raise ConfigError(
-                f"training.init_from: {base.path} is the folder of the new run, too; give the new run another name: "
-                f"--name {run.name}-2"
-            )
-        if contradictions := list(_contradictions(raw, base.inference_config())):
-            head = f"{path}: training.init_from: {base.path} has another model, tokenizer or source:"
-            remedy = "leave these keys out: the new run has that run's"
-            raise ConfigError("\n  ".join([head, *contradictions]) + f"\n{remedy}")
-        _fill_in(raw, base, is_resumed)
-        bases.append(base)
-
-    config = load_config(path, overrides, complete)
-    for base in bases:
-        languages = {"src_lang", "tgt_lang"}
-        here = config.data.model_dump(include=languages)
-        for key, there in base.inference_config().data.model_dump(include=languages).items():
-            if there != here[key]:
-                raise ConfigError(
-                    f"training.init_from: {base.path} was trained with data.{key}: {there}, and here it is "
-                    f"{here[key]}; if the text is in that language, set data.{key}: {there}"
-                )
-    return config
-
-
-def starting_run(name: str) -> RunFolder:
-    """The run that `training.init_from` names; `RunError` if it is not one, or has no weights for training."""
+def base_run(name: str) -> RunFolder:
+    """The run that `training.init_from` names; `RunError` if there is none, or it has no weights to train."""
     try:
         run = open_run(name)
     except RunError as error:
@@ -83,14 +42,58 @@ def starting_run(name: str) -> RunFolder:
     return run
 
 
-def copy_tokenizer(old: RunFolder, new: RunFolder) -> None:
-    """Give a run the tokenizer of another one."""
-    with replacing(new.tokenizer) as folder:
-        shutil.copytree(old.tokenizer, folder)
+def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fresh: bool) -> Config:
+    """Read the configuration of a training in the folder `run`, as `load_config` does.
+
+    With `training.init_from`, keys that are not given are filled in from the base run, or from `run` itself if its
+    training is resumed. Raises `ConfigError` for a model, tokenizer, source or language other than the base run's, and
+    `RunError` if there is no such run.
+    """
+    bases: list[RunFolder] = []
+
+    def complete(raw: dict[str, Any]) -> None:
+        training = raw.get("training")
+        name = training.get("init_from") if isinstance(training, dict) else None
+        if not isinstance(name, str):
+            return  # None, or a value that the validation refuses
+        is_resumed = not is_fresh and run.exists() and run.has_checkpoints()
+        base = run if is_resumed else base_run(name)
+        if not is_resumed and base.path.resolve() == run.path.resolve():
+            raise ConfigError(
+                f"training.init_from: {base.path} is the folder of the new run, too; give the new run another name: "
+                f"--name {run.name}-2"
+            )
+        if contradictions := list(_contradictions(raw, base.inference_config())):
+            head = f"{path}: training.init_from: {base.path} has another model, tokenizer or source:"
+            remedy = "leave these keys out; the new run has those of its base run"
+            raise ConfigError("\n  ".join([head, *contradictions]) + f"\n{remedy}")
+        _fill_in(raw, base, is_resumed)
+        bases.append(base)
+
+    config = load_config(path, overrides, complete)
+    for base in bases:
+        data = base.inference_config().data
+        languages = {
+            "src_lang": (data.src_lang, config.data.src_lang),
+            "tgt_lang": (data.tgt_lang, config.data.tgt_lang),
+        }
+        for key, (there, here) in languages.items():
+            if there != here:
+                raise ConfigError(
+                    f"training.init_from: {base.path} was trained with data.{key}: {there}, and here it is {here}; "
+                    f"if the text is in that language, set data.{key}: {there}"
+                )
+    return config
+
+
+def copy_tokenizer(base: RunFolder, run: RunFolder) -> None:
+    """Give a new run the tokenizer of its base run."""
+    with replacing(run.tokenizer) as folder:
+        shutil.copytree(base.tokenizer, folder)
 
 
 def _fill_in(raw: dict[str, Any], base: RunFolder, is_resumed: bool) -> None:
-    """Add to a file's values those of the run `base` and the defaults of fine-tuning, for the keys not given.
+    """Add the values of the base run and the defaults of fine-tuning for the keys that a file does not give.
 
     A resumed run is its own `base`, and has recorded all of them.
     """
@@ -104,29 +107,30 @@ def _fill_in(raw: dict[str, Any], base: RunFolder, is_resumed: bool) -> None:
     _fill_in_training(raw["training"], base.config().training if is_resumed else None)
 
 
-def _contradictions(raw: dict[str, Any], old: InferenceConfig) -> Iterator[str]:
-    """The given keys that decide what the weights mean, where the old run has another value."""
-    sections = old.model_dump(mode="json")
+def _contradictions(raw: dict[str, Any], base: InferenceConfig) -> Iterator[str]:
+    """The given keys that contradict the base run and change the meaning of the weights."""
+    sections = base.model_dump(mode="json")
     for section in ("source", "tokenizer", "model"):
         given, known = raw.get(section), sections[section]
         for key, value in given.items() if isinstance(given, dict) else ():
             if key not in known or key in _FREE or value == known[key]:
                 continue
             is_number = key in ("num_encoder_layers", "num_decoder_layers") and isinstance(value, int)
-            if not (is_number and known["architecture"] == "transformer" and value < known[key]):  # see fewer_layers.py
+            # A Transformer with fewer layers keeps some of the base model's (`load_base_weights`).
+            if not (is_number and known["architecture"] == "transformer" and value < known[key]):
                 yield f"{section}.{key}: {known[key]} there, {value} here"
 
 
 def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> None:
-    old = base.inference_config().data
-    data.setdefault("max_length", old.max_length)
+    inherited = base.inference_config().data
+    data.setdefault("max_length", inherited.max_length)
     if base.has_training_config():
-        data.setdefault("exclude", kept_apart(base.config().data, is_resumed))
+        data.setdefault("exclude", _untrained_text(base.config().data, is_resumed))
     train = data.get("train")
     corpora = [train] if isinstance(train, dict) else train
     if not isinstance(corpora, list) or not all(isinstance(files, dict) for files in corpora):
         return  # the validation says what is wrong
-    for side, language in (("src", old.src_lang), ("tgt", old.tgt_lang)):
+    for side, language in (("src", inherited.src_lang), ("tgt", inherited.tgt_lang)):
         path = corpora[0].get(side) if corpora else None
         if not data.get(f"{side}_lang") and not (isinstance(path, str) and language_suffix(Path(path))):
             data[f"{side}_lang"] = language
@@ -136,10 +140,10 @@ def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> No
         data["train"] = [*corpora, *({**files.model_dump(mode="json"), "replayed": True} for files in replayed)]
 
 
-def kept_apart(data: DataConfig, is_resumed: bool = False) -> list[dict[str, Any]]:
-    """The texts that a run was not trained on, where they still are: its hold-outs, and more with `data.exclude`.
+def _untrained_text(data: DataConfig, is_resumed: bool) -> list[dict[str, Any]]:
+    """The held-out and excluded text of the base run that still exists, which the new run must not learn either.
 
-    They are what forgetting is measured with, and the new run's corpora may hold them: with `data.replay` they do.
+    Forgetting is measured with it, and the new run's corpora may hold it: with `data.replay` they do.
     """
     texts = data.exclude if is_resumed else data.excluded_from_training
     keys = set(CorpusFiles.model_fields)

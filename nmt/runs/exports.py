@@ -1,7 +1,8 @@
-"""The exports of a run, and whether they are fresh: made from its current model.
+"""The exports of a run for CTranslate2, and the fingerprint that shows whether one is stale.
 
 An export is a folder that translates alone: the model in another engine's format, the run's tokenizer/, and a
-config.yaml with the inference sections. Its export.json says what it was made from, and holds the comparisons.
+config.yaml with the inference sections. Its export.json names the model that it was made from, and holds the results of
+its verification.
 """
 
 import dataclasses
@@ -13,13 +14,13 @@ from nmt.errors import RunError
 from nmt.runs.folder import Recorded, RunFolder
 from nmt.system.files import file_sha256
 
-# Fastest on a CPU first. An export that exists is as good as its run: it was compared when it was made.
+# Fastest on a CPU first. An export that exists was verified when it was made.
 QUANTIZATIONS = ("int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16", "float32", "bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFile:
-    """Identifies the content of a model.safetensors when it was exported."""
+    """The fingerprint of a model.safetensors."""
 
     sha256: str
     size: int
@@ -34,7 +35,7 @@ class ModelFile:
         return cls(file_sha256(path), status.st_size, status.st_mtime_ns)
 
     def is_still(self, path: Path, sha256: Callable[[Path], str] = file_sha256) -> bool:
-        """Whether `path` has the same content. It is read only if the size is the same and the time differs."""
+        """True if `path` has the same content; it is read only if the size is the same and the time differs."""
         status = path.stat()
         if status.st_size != self.size:
             return False
@@ -47,11 +48,11 @@ class Export(NamedTuple):
     folder: RunFolder
     quantization: str
     model: ModelFile
-    """The model it was made from."""
+    """The model that it was made from."""
 
 
 class _Made(Recorded):
-    """What an export.json says of how it was made."""
+    """The origin of an export in its export.json."""
 
     model: ModelFile
 

@@ -24,7 +24,7 @@ RUNS = Path("runs")
 
 
 class Recorded(BaseModel):
-    """Base of what is read of a run's JSON files; a damaged file is an error, a later version's addition is not."""
+    """Base of the records in a run's JSON files; a damaged file is an error, an unknown key is not."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, allow_inf_nan=False)
 
@@ -62,20 +62,20 @@ class RunFolder:
         self.training_file = path / "training.lock"
 
     def exists(self) -> bool:
-        """Whether a training has started here, or a model was written here."""
+        """True if a training has started here, or a model was written here."""
         return self.config_file.is_file()
 
     def has_checkpoints(self) -> bool:
-        """Whether there is a training to resume here."""
+        """True if there is a training to resume here."""
         return bool(checkpoint_steps(self.checkpoints))
 
     def is_export(self) -> bool:
-        """Whether this is an export, with a model in another engine's format only."""
+        """True for an export, whose only model is in another engine's format."""
         return self.export_file.is_file()
 
     @property
     def weights_file(self) -> Path:
-        """The file that identifies its weights."""
+        """The file that identifies the weights of this run or export."""
         return self.export_file if self.is_export() else self.model_file
 
     def inference_config(self) -> InferenceConfig:
@@ -84,7 +84,7 @@ class RunFolder:
             return load_inference_config(self.config_file)
 
     def has_training_config(self) -> bool:
-        """Whether there are training sections, too; an export has none."""
+        """True if there are training sections, too; an export has none."""
         with self._readable_config():
             return holds_training_config(self.config_file)
 
@@ -127,9 +127,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def marked_as_training(self) -> Iterator[str]:
-        """Record in the folder, within the `with` block, which process trains here; only under the lock.
+        """Record in the folder which process trains here, within the `with` block; only under the lock.
 
-        Yields the record of an earlier process that was killed in such a block, or ''. The folder is made if needed,
+        Yields the record of an earlier process that was killed in such a block, or ''. The folder is created if needed,
         and removed if it stays empty.
         """
         killed = self.marked_trainer()
@@ -163,7 +163,7 @@ class RunFolder:
                 shutil.rmtree(leftover, ignore_errors=True)
 
     def keep_model(self, step: int) -> None:
-        """Copy the model, of this step, beside it, where the next one will not replace it."""
+        """Copy the model of this step to a file that the next model will not replace."""
         kept = self.path / f"model.{step}.safetensors"
         if not kept.exists():  # otherwise the copy was made before a kill
             with replacing(kept) as temporary:

@@ -15,7 +15,7 @@ HIGHER_IS_BETTER = {"bleu": True, "chrf": True, "chrf++": True, "ter": False, "l
 
 
 def is_better(metric: str, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-    """Whether a validation is better than the best so far, {} if there is none: by the metric, then by a lower loss.
+    """True if a validation is better than the best so far ({}: none), by the metric, then by a lower loss.
 
     A number is better than NaN, which a diverging loss can be.
     """
@@ -42,7 +42,7 @@ class Progress:
     tgt_tokens: int = 0
     """Number of target tokens seen, without padding."""
     best_values: dict[str, float] = dataclasses.field(default_factory=dict)
-    """The scores and the loss of the best validation, which was at `best_step`: the last one, if no metric decides."""
+    """The scores and the loss of the best validation, or the last one if no metric decides; it was at `best_step`."""
     best_step: int = 0
     validations_since_best: int = 0
     validated_step: int = 0
@@ -52,7 +52,7 @@ class Progress:
     schedule_end: int | None = None
     """`training.max_steps` when it began, if it depends on it."""
     validation_key: str = ""
-    """Identifies the validations that `best_values` can be compared with."""
+    """The identity of the validations that `best_values` can be compared with."""
     corpus: dict[str, str] = dataclasses.field(default_factory=dict)
     """`EncodedCorpus.made_from` of the corpus for which the plan was made."""
     interval: list[float] = dataclasses.field(default_factory=list)
@@ -104,7 +104,7 @@ class Validation:
     """By metric: `loss` (as an interval's), `bleu`, `chrf`, and `ter` if it is the `best_metric`; only finite ones."""
     seconds: float | None
     key: object = None
-    """`Progress.validation_key` then."""
+    """`Progress.validation_key` at that step."""
 
 
 class History(NamedTuple):
@@ -137,7 +137,7 @@ class History(NamedTuple):
     def best(self, metric: ValidationMetric | None) -> Validation | None:
         """The validation with the best `metric`, by `is_better`, or None; as a training chooses its model.
 
-        Those of an earlier text or search are left out. Without a metric, the last one.
+        Validations of an earlier text or search do not count. Without a metric, the last one.
         """
         if metric is None:
             return self.validations[-1] if self.validations else None
@@ -153,8 +153,8 @@ class History(NamedTuple):
 def read_history(run: RunFolder) -> History:
     """The records in a run's metrics.jsonl; without that file, none.
 
-    A line that is no record is ignored: after a kill, the last one can be incomplete. Of several records of a step and
-    a kind, the last one counts.
+    A line that is not a record is ignored: after a kill, the last line can be incomplete. Of several records of a step
+    and kind, the last one counts.
     """
     try:
         lines = run.metrics_file.read_bytes().splitlines()

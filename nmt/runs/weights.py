@@ -23,8 +23,8 @@ from nmt.runs.folder import checkpoint_steps
 from nmt.runs.history import Progress
 from nmt.system.files import read_json, replacing, write_bytes
 
-FORMAT = 5  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
-MAX_HEADER_BYTES = 1 << 24  # of a safetensors file: enough for 100,000 tensors
+FORMAT = 5  # version of the checkpoint format; raise it when older checkpoints cannot be resumed
+MAX_HEADER_BYTES = 1 << 24  # of a safetensors file; enough for 100,000 tensors
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -39,7 +39,7 @@ def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Read weights that `save_weights` wrote into a model; raises `RunError` if their names or shapes differ."""
+    """Read a weights file into a model; raises `RunError` if names or shapes differ."""
     copy_weights(read_weights(path), weights_of(model), path)
 
 
@@ -50,8 +50,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def copy_weights(stored: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path) -> None:
     """Copy tensors from the file `path` into `weights`; raises `RunError` if their names or shapes differ."""
-    found, wanted = ({name: tuple(value.shape) for name, value in part.items()} for part in (stored, weights))
-    _check_alike(path, found, wanted)
+    shapes, expected = ({name: tuple(value.shape) for name, value in part.items()} for part in (stored, weights))
+    _check_alike(path, shapes, expected)
     for name, value in weights.items():
         value.copy_(stored[name])
 
@@ -83,7 +83,7 @@ def save_checkpoint(
     progress: Progress,
     average: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write everything that resuming needs to `folder`, atomically; `average` is the moving average of the weights."""
+    """Write all that a resume needs to `folder`, atomically; `average` is the moving average of the weights."""
     state = {
         f"optimizer.{name}.{key}": value
         for name, parameter in model.named_parameters()
@@ -161,7 +161,7 @@ class _Description(NamedTuple):
     progress: Progress
     scaler: dict[str, Any]
     files: dict[str, str]
-    """The checksum of each by its name."""
+    """Checksums by name."""
 
 
 def _read_description(folder: Path) -> _Description:
@@ -194,9 +194,9 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _check_alike(
-    path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]], remedy: str = ""
+    path: Path, shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], remedy: str = ""
 ) -> None:
-    unlike = sorted(found.keys() ^ wanted.keys()) or [name for name in wanted if wanted[name] != found[name]]
+    unlike = sorted(shapes.keys() ^ expected.keys()) or [name for name in expected if expected[name] != shapes[name]]
     if unlike:
         raise RunError(f"{path}: not the weights of this model: {unlike[0]} does not fit{remedy}")
 

@@ -17,7 +17,7 @@ from nmt.corpora.hashes import CACHE, corpus_keys
 from nmt.corpora.pairs import count_pairs, sides_of
 from nmt.corpora.vectors import open_vectors
 from nmt.errors import RunError
-from nmt.runs.base import copy_tokenizer, starting_run
+from nmt.runs.base import base_run, copy_tokenizer
 from nmt.runs.folder import RunFolder
 from nmt.system.files import read_json, write_json
 from nmt.tokenizers.building import ensure_tokenizers
@@ -77,7 +77,7 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
     data = config.data
     count_pairs([*data.train, data.validation], config.source)
     if not run.exists() and config.training.init_from is not None:
-        copy_tokenizer(starting_run(config.training.init_from), run)
+        copy_tokenizer(base_run(config.training.init_from), run)
         tokenizers = load_tokenizers(run.tokenizer)
     elif not run.exists():
         languages = data.src_lang, data.tgt_lang

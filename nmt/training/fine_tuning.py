@@ -1,6 +1,7 @@
-"""The gain of a fine-tuning and what it forgets: test sets of the new run and of its base model, before and after.
+"""A training that starts from a base model (`training.init_from`): its weights, and what it gains and forgets.
 
-Their scores are written as those of `nmt eval`, by the same code, to evaluation/before/ and evaluation/after/.
+The test sets of the new run and of the base run are translated before and after the training. Their scores are written
+to evaluation/before/ and evaluation/after/, by the code of `nmt eval`.
 """
 
 import contextlib
@@ -24,16 +25,118 @@ from nmt.evaluation.evaluate import Evaluation, corpus_test_set, evaluate_runs
 from nmt.evaluation.metrics import Score, configured_metrics, score
 from nmt.evaluation.significance import paired_interval
 from nmt.evaluation.stored import Evaluated
-from nmt.runs.base import starting_run
+from nmt.runs.base import base_run
 from nmt.runs.folder import RunFolder
 from nmt.runs.weights import copy_weights, read_weights, weights_of
 from nmt.system.console import log
 from nmt.system.files import file_sha256, read_json, write_json
-from nmt.training.record import RecordedCorpus, RecordedFile, RecordedOrigin, read_record, recorded_corpus
+from nmt.training.record import RecordedBase, RecordedCorpus, RecordedFile, read_record, recorded_corpus
+
+_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.(.+)")
+
+
+def find_base(config: Config) -> RecordedBase | None:
+    """The base model of a new training; None if it starts from random weights.
+
+    A test set of the base run that cannot be read is a warning. Raises `DataError` if a corpus to replay is missing or
+    not the one that the base model was trained on.
+    """
+    if config.training.init_from is None:
+        return None
+    run = base_run(config.training.init_from)
+    _check_replayed(config, run)
+    model = RecordedFile(path=str(run.model_file), sha256=file_sha256(run.model_file))
+    files = _test_sets(config, run)
+    test = {name: recorded_corpus(corpus, config.source) for name, corpus in files.items()}
+    return RecordedBase(run=str(run.path), model=model, test=test, test_files=files)
+
+
+def _check_replayed(config: Config, base: RunFolder) -> None:
+    """`DataError` if a corpus of `data.replay` is missing, or has other text than when the base model was trained."""
+    replayed = [files for files in config.data.train if files.replayed]
+    record = read_record(base) if replayed else None
+    known = {corpus.src.path: corpus for corpus in (record.train if record else ())}
+    for files in replayed:
+        remedy = "restore it, or leave data.replay out and add text of that kind to data.train with a weight"
+        try:
+            now = recorded_corpus(files, config.source)
+        except DataError as error:
+            raise DataError(f"data.replay: a corpus to replay cannot be read: {error}; {remedy}") from None
+        then = known.get(str(files.src_file))
+        if then is not None and now != then:
+            names = " and ".join(dict.fromkeys((str(files.src_file), str(files.tgt_file))))
+            raise DataError(f"data.replay: {names} have changed since {base.path} was trained on them; {remedy}")
+
+
+def _test_sets(config: Config, base: RunFolder) -> dict[str, CorpusFiles]:
+    """The readable test sets of the new run and the base run; of two with the same name, that of the base run."""
+    readable: dict[str, CorpusFiles] = {}
+    tests = config.data.test
+    for name, files in {**tests, **own_test_sets(base)}.items():
+        here = tests.get(name, files)
+        if [files.src_file.resolve(), files.tgt_file.resolve()] != [here.src_file.resolve(), here.tgt_file.resolve()]:
+            log.warning(
+                f"{name} is a test set of {base.path}, too, and that one is scored; rename this run's in data.test"
+            )
+        try:
+            corpus_test_set(files, config.source)
+            readable[name] = files
+        except DataError as error:
+            log.warning(f"{name} is not scored before and after: {error}")
+    return readable
+
+
+def own_test_sets(run: RunFolder) -> dict[str, CorpusFiles]:
+    """The test sets of a run, or else its validation set; none of an imported model."""
+    if not run.has_training_config():
+        return {}
+    data = run.config().data
+    if data.test or data.validation.holdout == 0:  # the validation set is the training pairs
+        return dict(data.test)
+    return {"validation": data.validation}
+
+
+def load_base_weights(model: nn.Module, file: Path) -> None:
+    """Read the weights of the base model; a Transformer with fewer layers keeps some of the base model's.
+
+    Shleifer and Rush 2020 (arXiv:2010.13002) shrink models so, and train them on their teachers' translations. Raises
+    `RunError` if the weights do not fit.
+    """
+    weights, stored = weights_of(model), read_weights(file)
+    counts, of = _num_layers(weights), _num_layers(stored)
+    kept = {part: kept_layers(counts[part], of[part]) for part in ("encoder", "decoder") if counts[part] < of[part]}
+    copy_weights(_with_layers(stored, kept), weights, file)
+    for part, layers in kept.items():
+        numbers = ", ".join(str(layer + 1) for layer in layers)
+        log.info(f"{part:11} layers kept of {of[part]}: {numbers or 'none'}")
+
+
+def kept_layers(count: int, of: int) -> list[int]:
+    """The layers, from 0, that a model of `count` layers keeps: the first, the last, and others evenly between."""
+    return [round(number * (of - 1) / max(count - 1, 1)) for number in range(count)]
+
+
+def _with_layers(weights: Mapping[str, Tensor], kept: Mapping[str, list[int]]) -> dict[str, Tensor]:
+    """The weights without the layers of `encoder` or `decoder` that are not `kept`; the others are renumbered."""
+    result = {}
+    for name, value in weights.items():
+        if (match := _LAYER.fullmatch(name)) and match[1] in kept:
+            part, layer, rest = match[1], int(match[2]), match[3]
+            if layer in kept[part]:
+                result[f"{part}.{kept[part].index(layer)}.{rest}"] = value
+        else:
+            result[name] = value
+    return result
+
+
+def _num_layers(names: Iterable[str]) -> Counter[str]:
+    matches = [_LAYER.fullmatch(name) for name in names]
+    layers = {match.group(1, 2) for match in matches if match}
+    return Counter(part for part, _ in layers)
 
 
 class Change(NamedTuple):
-    """A score before and after, with a 95% interval of the change by a paired bootstrap."""
+    """A score before and after a fine-tuning, with the 95% interval of the change by a paired bootstrap."""
 
     metric: str
     before: float
@@ -45,14 +148,14 @@ class Change(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Forgetting:
-    """The scores of one test set."""
+    """The scores of a test set before and after a fine-tuning: what was gained or forgotten."""
 
     name: str
     lines: int
     before: dict[Metric, Score]
-    """With the weights that the training started from."""
+    """Of the base model."""
     after: dict[Metric, Score]
-    """With the run's model."""
+    """Of the run's model."""
     intervals: dict[Metric, tuple[float, float]]
     """Of the change."""
 
@@ -68,24 +171,24 @@ class Forgetting:
         return Change(before.name, before.value, after.value, change, *self.intervals[metric])
 
 
-def score_before(config: Config, run: RunFolder, origin: RecordedOrigin) -> None:
-    """Score the test sets with the weights that a training in `run` starts from."""
-    if sets := origin.test_files:
-        log.info(f"scoring {', '.join(sets)} with the weights of {origin.run}, which this training starts from")
+def score_before(config: Config, run: RunFolder, base: RecordedBase) -> None:
+    """Score the test sets with the base model of a training in `run`."""
+    if sets := base.test_files:
+        log.info(f"scoring {', '.join(sets)} with the base model {base.run}")
         metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
-        list(_scored(config, metrics, RunFolder(Path(origin.run)), sets, run.evaluation / "before"))
+        list(_scored(config, metrics, RunFolder(Path(base.run)), sets, run.evaluation / "before"))
 
 
 def score_after(run: RunFolder) -> list[Forgetting]:
     """Score the same test sets with the run's model, unless they were already, and compare.
 
-    A test set that is missing, or has changed, is reported. Empty for a run that started from random weights.
+    A missing or changed test set is reported, not raised. Empty for a run that started from random weights.
     """
     record = read_record(run)
     if record is None or record.init_from is None:
         return []
     config = run.config()
-    done = {one.name for one in read_forgetting(run)}
+    done = {result.name for result in read_forgetting(run)}
     sets = {}
     for name, corpus in record.init_from.test.items():
         if name in done or _evaluated(run, "before", name) is None:
@@ -99,11 +202,11 @@ def score_after(run: RunFolder) -> list[Forgetting]:
         log.info(f"scoring {', '.join(sets)} with the model of {run.path}, to compare")
     metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
     for name, result in _scored(config, metrics, run, sets, run.evaluation / "after"):
-        old = list(read_lines(run.evaluation / "before" / f"{name}.hyp"))
-        intervals = {key: paired_interval(metric, old, result.hypotheses, result.references)
+        before = list(read_lines(run.evaluation / "before" / f"{name}.hyp"))
+        intervals = {key: paired_interval(metric, before, result.hypotheses, result.references)
                      for key, metric in metrics.items()}  # fmt: skip
         path = run.evaluation / "before" / f"{name}.json"  # a resume may have changed evaluation.metrics
-        scores = {key: dataclasses.asdict(one) for key, one in score(metrics, old, result.references).items()}
+        scores = {key: dataclasses.asdict(value) for key, value in score(metrics, before, result.references).items()}
         write_json(path, {**read_json(path), "scores": scores})
         path = run.evaluation / "after" / f"{name}.json"
         write_json(path, {**read_json(path), "intervals": intervals})
@@ -111,7 +214,7 @@ def score_after(run: RunFolder) -> list[Forgetting]:
 
 
 def read_forgetting(run: RunFolder) -> list[Forgetting]:
-    """The scores before and after, of the test sets that have both, and the latter for the run's present model."""
+    """The test sets with scores before and after, if the latter are those of the run's present model."""
     names = sorted(path.stem for path in (run.evaluation / "before").glob("*.json"))
     pairs = [(name, _evaluated(run, "before", name), _evaluated(run, "after", name)) for name in names]
     return [
@@ -124,13 +227,13 @@ def read_forgetting(run: RunFolder) -> list[Forgetting]:
     ]
 
 
-def table(found: Sequence[Forgetting]) -> list[list[str]]:
+def table(results: Sequence[Forgetting]) -> list[list[str]]:
     """Rows of cells with a head, for a terminal."""
     rows = [["test set", "lines", "score", "before", "after", "change", "95% interval"]]
-    for one in found:
-        for row in one.rows:
+    for result in results:
+        for row in result.rows:
             figures = [f"{row.before:.2f}", f"{row.after:.2f}", f"{row.change:+.2f}"]
-            rows.append([one.name, f"{one.lines:,}", row.metric, *figures, f"{row.low:+.2f} to {row.high:+.2f}"])
+            rows.append([result.name, f"{result.lines:,}", row.metric, *figures, f"{row.low:+.2f} to {row.high:+.2f}"])
     return rows
 
 
@@ -143,126 +246,16 @@ def _scored(
 
 
 def _evaluated(run: RunFolder, when: str, name: str) -> Evaluated | None:
-    """What was written about a test set; None if it was not, or the file is damaged."""
+    """The stored evaluation of a test set; None if there is none, or it is damaged."""
     with contextlib.suppress(RunError):
         return Evaluated.read(run.evaluation / when / f"{name}.json")
     return None
 
 
 def _changed(corpus: RecordedCorpus, files: CorpusFiles, source: SourceConfig) -> str:
-    """Why a test set cannot be scored again, or ''."""
+    """The reason why a test set cannot be scored again, or ''."""
     try:
         now = recorded_corpus(files, source)
     except DataError as error:
         return str(error)
     return "" if now == corpus else f"{corpus.src.path} or {corpus.tgt.path} has changed since"
-
-
-# ---- The run that a training starts from (`training.init_from`): its weights, its test sets, its corpora to replay.
-
-
-def find_origin(config: Config) -> RecordedOrigin | None:
-    """The run of `training.init_from`, which `config` must name for a new training; None if it names none.
-
-    A test set of that run that cannot be read is a line. Raises `DataError` if a corpus to replay is missing or not
-    the one that the run was trained on.
-    """
-    if config.training.init_from is None:
-        return None
-    run = starting_run(config.training.init_from)
-    _check_replayed(config, run)
-    model = RecordedFile(path=str(run.model_file), sha256=file_sha256(run.model_file))
-    files = _test_sets(config, run)
-    test = {name: recorded_corpus(one, config.source) for name, one in files.items()}
-    return RecordedOrigin(run=str(run.path), model=model, test=test, test_files=files)
-
-
-def own_test_sets(run: RunFolder) -> dict[str, CorpusFiles]:
-    """The test sets of a run, or else its validation set; none of an imported one."""
-    if not run.has_training_config():
-        return {}
-    data = run.config().data
-    if data.test or data.validation.holdout == 0:  # which are training pairs
-        return dict(data.test)
-    return {"validation": data.validation}
-
-
-def _test_sets(config: Config, run: RunFolder) -> dict[str, CorpusFiles]:
-    """The test sets of the new run and of the one that it starts from, whose names count, where they can be read."""
-    found: dict[str, CorpusFiles] = {}
-    tests, own = config.data.test, own_test_sets(run)
-    for name, files in {**tests, **own}.items():
-        paths, others = ([one.src_file.resolve(), one.tgt_file.resolve()] for one in (files, tests.get(name, files)))
-        if paths != others:
-            log.warning(
-                f"{name} is a test set of {run.path}, too, and that one is scored; rename this run's in data.test"
-            )
-        try:
-            corpus_test_set(files, config.source)
-            found[name] = files
-        except DataError as error:
-            log.warning(f"{name} is not scored before and after: {error}")
-    return found
-
-
-def _check_replayed(config: Config, run: RunFolder) -> None:
-    """`DataError` if a corpus of `data.replay` is missing, or has other text than when the run was trained."""
-    replayed = [files for files in config.data.train if files.replayed]
-    record = read_record(run) if replayed else None
-    known = {corpus.src.path: corpus for corpus in (record.train if record else ())}
-    for files in replayed:
-        remedy = "restore it, or leave data.replay out and add text of that kind to data.train with a weight"
-        try:
-            now = recorded_corpus(files, config.source)
-        except DataError as error:
-            raise DataError(f"data.replay: a corpus to replay cannot be read: {error}; {remedy}") from None
-        then = known.get(str(files.src_file))
-        if then is not None and now != then:
-            names = " and ".join(dict.fromkeys((str(files.src_file), str(files.tgt_file))))
-            raise DataError(f"data.replay: {names} have changed since {run.path} was trained on them; {remedy}")
-
-
-# ---- A start from a Transformer with more layers, of which some are kept: `training.init_from`.
-#
-# Shleifer and Rush 2020 (arXiv:2010.13002) shrink models so, and train them on their teachers' translations.
-
-
-_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.(.+)")
-
-
-def load_start(model: nn.Module, file: Path) -> None:
-    """Read the weights that a training starts from; an encoder or decoder that loses layers is logged.
-
-    Raises `RunError` if they do not fit.
-    """
-    wanted, stored = weights_of(model), read_weights(file)
-    counts, of = _num_layers(wanted), _num_layers(stored)
-    chosen = {part: kept_layers(counts[part], of[part]) for part in ("encoder", "decoder") if counts[part] < of[part]}
-    copy_weights(with_layers(stored, chosen), wanted, file)
-    for part, layers in chosen.items():
-        numbers = ", ".join(str(layer + 1) for layer in layers)
-        log.info(f"{part:11} layers kept of {of[part]}: {numbers or 'none'}")
-
-
-def kept_layers(count: int, of: int) -> list[int]:
-    """Which of the layers, from 0, a model of `count` layers keeps: the first, the last, and others evenly between."""
-    return [round(number * (of - 1) / max(count - 1, 1)) for number in range(count)]
-
-
-def with_layers(weights: Mapping[str, Tensor], chosen: Mapping[str, list[int]]) -> dict[str, Tensor]:
-    """The weights without the layers of `encoder` or `decoder` that are not `chosen`, which are renumbered."""
-    found = {}
-    for name, value in weights.items():
-        if (match := _LAYER.fullmatch(name)) and match[1] in chosen:
-            part, layer, rest = match[1], int(match[2]), match[3]
-            if layer in chosen[part]:
-                found[f"{part}.{chosen[part].index(layer)}.{rest}"] = value
-        else:
-            found[name] = value
-    return found
-
-
-def _num_layers(names: Iterable[str]) -> Counter[str]:
-    matches = [_LAYER.fullmatch(name) for name in names]
-    layers = {match.group(1, 2) for match in matches if match}
-    return Counter(part for part, _ in layers)

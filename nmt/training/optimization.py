@@ -1,4 +1,4 @@
-"""The optimizer, the learning-rate schedule and gradient clipping."""
+"""The optimizer, the learning-rate schedule, gradient clipping, and parameters that are not trained."""
 
 import math
 from collections.abc import Sequence
@@ -24,8 +24,27 @@ class AdamW(torch.optim.AdamW):
     """(); if 1.0, `step` changes nothing."""
 
 
+def freeze(model: TrainableModel[Any, Any], parts: Sequence[ModelPart]) -> None:
+    """Freeze the parameters of parts of the model (`training.freeze`), before the optimizer is made.
+
+    A parameter that several parts share is frozen by the name of any. Raises `ConfigError` for a part without
+    parameters, and if nothing is left to train.
+    """
+    # With all names of shared parameters.
+    named = [(model.part_of(name), parameter) for name, parameter in model.named_parameters(remove_duplicate=False)]
+    known = {part for part, _ in named}
+    for part in parts:
+        if part not in known:
+            raise ConfigError(f"training.freeze: {part}: this model has no such parameters; leave it out")
+    for part, parameter in named:
+        if part in parts:
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(f"training.freeze: {', '.join(parts)}: nothing is left to train; leave one of them out")
+
+
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
-    """AdamW (Loshchilov and Hutter 2019) of what is not frozen; weight decay on matrices, not on biases and norms."""
+    """AdamW (Loshchilov and Hutter 2019) for unfrozen parameters; weight decay on matrices, not on biases and norms."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
@@ -83,30 +102,8 @@ def clip_and_step(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: flo
     return norm
 
 
-# ---- Parts of a model that keep their weights: `training.freeze`, and the rows of padding where they must stay zero.
-
-
-def freeze(model: TrainableModel[Any, Any], parts: Sequence[ModelPart]) -> None:
-    """Give the parameters of some parts no gradient; one that several parts share is frozen by the name of any.
-
-    Before the optimizer is made, so that it has no state for them. Raises `ConfigError` for a part without parameters,
-    and if nothing is left to train.
-    """
-    # With all names of shared parameters.
-    named = [(model.part_of(name), parameter) for name, parameter in model.named_parameters(remove_duplicate=False)]
-    found = {part for part, _ in named}
-    for part in parts:
-        if part not in found:
-            raise ConfigError(f"training.freeze: {part}: this model has no such parameters; leave it out")
-    for part, parameter in named:
-        if part in parts:
-            parameter.requires_grad_(False)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError(f"training.freeze: {', '.join(parts)}: nothing is left to train; leave one of them out")
-
-
 def clear_rows(rows: Sequence[tuple[Tensor, int]]) -> None:
-    """Set rows of matrices to zero; entries of a bias keep their values."""
+    """Set rows of matrices, such as the embedding of padding, to zero; entries of a bias keep their values."""
     with torch.no_grad():
         for parameter, row in rows:
             if parameter.ndim > 1:

@@ -20,7 +20,7 @@ from nmt.errors import ConfigError, MissingExtraError, NmtError, how_to_install
 from nmt.evaluation.evaluate import TestSet, corpus_test_set
 from nmt.evaluation.metrics import bleu_tokenizer, configured_metrics, make_metrics
 from nmt.models.interface import TrainableModel
-from nmt.runs.base import copy_tokenizer, starting_run
+from nmt.runs.base import base_run, copy_tokenizer
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Progress, duration
 from nmt.system.console import log
@@ -109,7 +109,7 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
         start_worker_server()
     selection = select(data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source)
     if not resuming and config.training.init_from is not None and ranks.is_main:  # `train` lets it come first
-        copy_tokenizer(starting_run(config.training.init_from), run)
+        copy_tokenizer(base_run(config.training.init_from), run)
     if resuming or config.training.init_from is not None:
         tokenizers = load_tokenizers(run.tokenizer)
     else:

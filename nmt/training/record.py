@@ -1,7 +1,6 @@
-"""What a training records about itself: its data, its model, and the machine and versions of each of its starts.
+"""The record of a training, training.json: its data, its model, and the machine and versions of each of its starts.
 
-Only the training knows it, and a report needs it later. It is training.json in the run folder, which a start writes
-before its first update.
+A start writes it before its first update; a report reads it later.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ from nmt.training.preparation import Prepared
 from nmt.training.resuming import check_same
 from nmt.version import __version__
 
-# Those that decide the weights, and those that decide the scores.
+# Packages that affect the weights or the scores.
 _PACKAGES = ("numpy", "sentencepiece", "sacrebleu")
 
 
@@ -52,28 +51,28 @@ class RecordedCorpus(Recorded):
         return tuple(dict.fromkeys((self.src, self.tgt)))
 
 
-class RecordedOrigin(Recorded):
-    """The run whose weights a training started from."""
+class RecordedBase(Recorded):
+    """The base model of a training."""
 
     run: str
-    """Its folder."""
+    """The folder of its run."""
     model: RecordedFile
-    """Its model.safetensors then."""
+    """model.safetensors then."""
     test: dict[str, RecordedCorpus]
-    """Its test sets that could be read, by name, or else its validation set."""
+    """The test sets to score before and after, by name."""
     test_files: dict[str, CorpusFiles]
-    """Where they are, and how they are read."""
+    """Their files, and how they are read."""
 
 
 class Start(Recorded):
-    """One start of a training: the first, or a resume."""
+    """A start of a training: the first, or a resume."""
 
     step: int
     """Number of updates made before it."""
     time: str
     """ISO 8601, with the offset from UTC."""
     versions: dict[str, str]
-    """nmt, Python, and the packages that decide the weights and scores."""
+    """nmt, Python, and the packages that affect the weights or the scores."""
     machine: str
     """The processor or the GPU, in words."""
     system: str
@@ -96,7 +95,7 @@ class TrainingRecord(Recorded):
     validation: RecordedCorpus
     test: dict[str, RecordedCorpus]
     pairs: dict[str, int]
-    """Training pairs that were read and, by rule, left out: `CleaningCounts.as_dict`."""
+    """Training pairs read and, by rule, dropped: `CleaningCounts.as_dict`."""
     corpus_sizes: tuple[int, ...]
     """Training pairs kept of each corpus."""
     validation_pairs: int
@@ -104,14 +103,14 @@ class TrainingRecord(Recorded):
     """Number of pieces: `joint`, or `src` and `tgt`."""
     parameters: dict[str, int]
     """Of each part of the model; shared ones are counted once."""
-    init_from: RecordedOrigin | None = None
+    init_from: RecordedBase | None = None
     """None for a run that started from random weights."""
     starts: Annotated[tuple[Start, ...], Field(min_length=1)]
-    """In order; what an earlier start computed after the step of a later one was lost."""
+    """In order. Updates of a start after the step of the next one were lost."""
 
     @property
     def counts(self) -> CleaningCounts:
-        """The training pairs read and left out."""
+        """Training pairs read and dropped."""
         return CleaningCounts.of(self.pairs)
 
 
@@ -122,7 +121,7 @@ def record_start(
     parameters: Mapping[str, int],
     resumed_at: int | None,
     processes: int,
-    origin: RecordedOrigin | None = None,
+    base: RecordedBase | None = None,
 ) -> None:
     """Write training.json, or add this start to it if the training is resumed at a step.
 
@@ -134,8 +133,8 @@ def record_start(
     with contextlib.suppress(RunError):  # a damaged record must not prevent a resume
         old = None if resumed_at is None else read_record(run)
     earlier = () if old is None else old.starts
-    kept = [one for one in earlier if one.step < step]
-    changed = [line for one in earlier[len(kept) :] for line in one.changed]  # these changes stay in config.yaml
+    kept = [start for start in earlier if start.step < step]
+    changed = [line for start in earlier[len(kept) :] for line in start.changed]  # these changes stay in config.yaml
     if resumed_at is not None:
         changed += check_same(run.config(), config, run)
     start = Start(
@@ -152,7 +151,7 @@ def record_start(
         threads=torch.get_num_threads(),
         changed=tuple(dict.fromkeys(changed)),  # a kill may have left config.yaml as it was
     )
-    record = _described(config, prepared, parameters, origin, start) if old is None else old
+    record = _described(config, prepared, parameters, base, start) if old is None else old
     record = record.model_copy(update={"starts": (*kept, start)})
     write_json(run.record_file, record.model_dump(mode="json"))
 
@@ -163,7 +162,7 @@ def read_record(run: RunFolder) -> TrainingRecord | None:
 
 
 def _described(
-    config: Config, prepared: Prepared, parameters: Mapping[str, int], origin: RecordedOrigin | None, start: Start
+    config: Config, prepared: Prepared, parameters: Mapping[str, int], base: RecordedBase | None, start: Start
 ) -> TrainingRecord:
     data, corpus, tokenizers = config.data, prepared.corpus, prepared.tokenizers
     sizes = {"src": tokenizers.src.vocab_size, "tgt": tokenizers.tgt.vocab_size}
@@ -177,7 +176,7 @@ def _described(
         validation_pairs=len(prepared.validation.src),
         vocabulary={"joint": sizes["src"]} if tokenizers.joint else sizes,
         parameters=dict(parameters),
-        init_from=origin,
+        init_from=base,
         starts=(start,),
     )
 

@@ -19,7 +19,7 @@ from nmt.system.devices import configure_process
 from nmt.system.distributed import ALONE, Ranks, is_launched
 from nmt.system.files import rename, write_text
 from nmt.system.processes import python_command
-from nmt.training.fine_tuning import find_origin, score_before
+from nmt.training.fine_tuning import find_base, score_before
 from nmt.training.launching import choose_processes, launch, shared
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import rehearse, warnings
@@ -103,7 +103,7 @@ def _train_from(
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     configure_process()
-    origin = find_origin(config) if is_new else None
+    base = find_base(config) if is_new else None
     with ranks.main_first():
         if not (ranks.is_main or run.tokenizer.is_dir()):
             raise RunError(f"{run.tokenizer} does not exist on all machines; train in a folder that they share")
@@ -113,7 +113,7 @@ def _train_from(
                 log.warning(line)
     if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
         raise RunError("the machines have different training corpora; train in a folder that they share")
-    weights = None if origin is None else Path(origin.model.path)
+    weights = None if base is None else Path(base.model.path)
     trainer = Trainer(config, run, prepared, monitor, ranks=ranks, initial_weights=weights)
     if resumed_at is not None:
         trainer.resume(run.checkpoints / str(resumed_at))
@@ -125,7 +125,7 @@ def _train_from(
         return False
     if ranks.is_main:
         counts = trainer.model.parameter_counts()
-        record_start(trainer.config, run, prepared, counts, resumed_at, ranks.size, origin)
+        record_start(trainer.config, run, prepared, counts, resumed_at, ranks.size, base)
         if is_new and prepared.selection is not None:
             write_examples(run.cleaning_file, config.data.train, prepared.selection.verdicts, config.source)
         write_text(run.config_file, to_yaml(trainer.config))
@@ -133,7 +133,7 @@ def _train_from(
             rename(run.fine_tuned_file, run.model_file)
         run.remember_as_latest()
     with ranks.main_first():
-        if ranks.is_main and origin is not None:
-            score_before(config, run, origin)
+        if ranks.is_main and base is not None:
+            score_before(config, run, base)
     trainer.run()
     return True

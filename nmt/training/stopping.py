@@ -1,4 +1,4 @@
-"""Signals, full disks and exhausted memory during training."""
+"""The end of a training: limits, signals, full disks and exhausted memory."""
 
 import contextlib
 import signal
@@ -15,84 +15,6 @@ from nmt.runs.history import Progress
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
-class Stopped(BaseException):
-    """Raised by a signal inside `ending_the_block`."""
-
-
-class Signals:
-    """Collects SIGINT, SIGTERM and SIGHUP (a closed terminal), so that the current update is completed and saved."""
-
-    def __init__(self) -> None:
-        self.received: list[int] = []
-        self._ends_block = False
-
-    @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
-        """Collect signals during the block; a second one ends the program at once.
-
-        An ignored signal (SIGHUP under nohup) stays ignored.
-        """
-        old: dict[signal.Signals, Any] = {}
-
-        def receive(number: int, frame: FrameType | None) -> None:
-            self.received.append(number)
-            for name, handler in old.items():
-                signal.signal(name, handler)
-            if self._ends_block:
-                raise Stopped
-
-        for name in SIGNALS:
-            if signal.getsignal(name) != signal.SIG_IGN:
-                old[name] = signal.signal(name, receive)
-        try:
-            yield
-        finally:
-            for name, handler in old.items():
-                signal.signal(name, handler)
-
-    @contextlib.contextmanager
-    def ending_the_block(self) -> Iterator[None]:
-        """For a long block without side effects: a signal before or in it raises `Stopped`."""
-        self._ends_block = True
-        try:
-            if self.received:
-                raise Stopped
-            yield
-        finally:
-            self._ends_block = False
-
-
-@contextlib.contextmanager
-def plain_messages(run: RunFolder) -> Iterator[None]:
-    """Turn a failed write or exhausted memory, which leave the last checkpoint intact, into one message."""
-    hint = f"{run.path} is intact, and the same command resumes from its last checkpoint"
-    try:
-        yield
-    except (NmtError, ConnectionError):
-        raise
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else f"{run.path}: "
-        raise TrainingError(
-            f"{where}cannot be written: {error.strerror or error}; free disk space, or make the folder writable; {hint}"
-        ) from None
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise TrainingError(f"out of memory; lower training.batch_tokens ({error}); {hint}") from None
-
-
-def interruption(number: int, step: int, run: RunFolder) -> InterruptedTrainingError:
-    """The error that ends a training after a signal, when its checkpoint is saved."""
-    return InterruptedTrainingError(
-        f"stopped by {signal.Signals(number).name} at step {step:,}; saved in {run.path}, "
-        f"and the same command resumes from there",
-        number,
-    )
-
-
-# ---- The limits that end a training, and the time left.
-
-
 class Limit(NamedTuple):
     """A limit that a training has reached."""
 
@@ -103,8 +25,14 @@ class Limit(NamedTuple):
 
 def reached(progress: Progress, settings: TrainingConfig) -> Limit | None:
     """The first limit that is reached, if any, with the options that raise all limits that are reached."""
-    found = list(_all_reached(progress, settings))
-    return Limit(found[0].reason, " ".join(limit.to_continue for limit in found)) if found else None
+    limits = list(_all_reached(progress, settings))
+    return Limit(limits[0].reason, " ".join(limit.to_continue for limit in limits)) if limits else None
+
+
+def stop_reason(progress: Progress, settings: TrainingConfig) -> str:
+    """The limit that a training has reached, in words, or ''."""
+    limit = reached(progress, settings)
+    return limit.reason if limit else ""
 
 
 def _all_reached(progress: Progress, settings: TrainingConfig) -> Iterator[Limit]:
@@ -121,12 +49,6 @@ def _all_reached(progress: Progress, settings: TrainingConfig) -> Iterator[Limit
     if patience is not None and progress.validations_since_best >= patience:
         reason = f"training.patience: {patience} validations without a better {settings.best_metric}"
         yield Limit(reason, "--set training.patience=null")
-
-
-def stop_reason(progress: Progress, settings: TrainingConfig) -> str:
-    """The limit that a training has reached, in words, or ''."""
-    limit = reached(progress, settings)
-    return limit.reason if limit else ""
 
 
 def total_steps(settings: TrainingConfig, batches_an_epoch: int) -> int | None:
@@ -146,3 +68,78 @@ def seconds_left(
     if settings.max_minutes is not None:
         candidates.append(60 * settings.max_minutes - progress.seconds)
     return max(0.0, min(candidates))
+
+
+class Stopped(BaseException):
+    """Raised by a signal inside `ending_the_block`."""
+
+
+class Signals:
+    """Collects SIGINT, SIGTERM and SIGHUP (a closed terminal), so that the current update is completed and saved."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._ends_block = False
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Collect signals during the block; a second one ends the program at once.
+
+        An ignored signal (SIGHUP under nohup) stays ignored.
+        """
+        handlers: dict[signal.Signals, Any] = {}
+
+        def receive(number: int, frame: FrameType | None) -> None:
+            self.received.append(number)
+            for name, handler in handlers.items():
+                signal.signal(name, handler)
+            if self._ends_block:
+                raise Stopped
+
+        for name in SIGNALS:
+            if signal.getsignal(name) != signal.SIG_IGN:
+                handlers[name] = signal.signal(name, receive)
+        try:
+            yield
+        finally:
+            for name, handler in handlers.items():
+                signal.signal(name, handler)
+
+    @contextlib.contextmanager
+    def ending_the_block(self) -> Iterator[None]:
+        """For a long block without side effects: a signal before or in it raises `Stopped`."""
+        self._ends_block = True
+        try:
+            if self.received:
+                raise Stopped
+            yield
+        finally:
+            self._ends_block = False
+
+
+def interruption(number: int, step: int, run: RunFolder) -> InterruptedTrainingError:
+    """The error that ends a training after a signal, when its checkpoint is saved."""
+    return InterruptedTrainingError(
+        f"stopped by {signal.Signals(number).name} at step {step:,}; saved in {run.path}, "
+        f"and the same command resumes from there",
+        number,
+    )
+
+
+@contextlib.contextmanager
+def plain_messages(run: RunFolder) -> Iterator[None]:
+    """Turn a failed write or exhausted memory, which leave the last checkpoint intact, into one message."""
+    hint = f"{run.path} is intact, and the same command resumes from its last checkpoint"
+    try:
+        yield
+    except (NmtError, ConnectionError):
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else f"{run.path}: "
+        raise TrainingError(
+            f"{where}cannot be written: {error.strerror or error}; free disk space, or make the folder writable; {hint}"
+        ) from None
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TrainingError(f"out of memory; lower training.batch_tokens ({error}); {hint}") from None

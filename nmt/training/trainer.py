@@ -22,7 +22,7 @@ from nmt.system.distributed import ALONE, Ranks
 from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share
-from nmt.training.fine_tuning import load_start
+from nmt.training.fine_tuning import load_base_weights
 from nmt.training.loss import LossSums, Objective
 from nmt.training.memory import batch_error
 from nmt.training.monitor import IntervalSums, Monitor
@@ -58,7 +58,7 @@ class Trainer:
         sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
         self.model = build_model(config.model, *sizes, config.source)
         if initial_weights is not None:
-            load_start(self.model, initial_weights)
+            load_base_weights(self.model, initial_weights)
         freeze(self.model, settings.freeze)
         self.model.to(prepared.device)
         self.padding_rows = self.model.padding_rows(tokenizers.src.special.pad, tokenizers.tgt.special.pad)

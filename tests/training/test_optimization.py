@@ -9,7 +9,7 @@ from torch import nn
 
 from nmt.config.training import TrainingConfig
 from nmt.training import optimization
-from nmt.training.optimization import learning_rate, make_optimizer, update
+from nmt.training.optimization import clip_and_step, learning_rate, make_optimizer
 
 DISABLED = torch.amp.GradScaler("cpu", enabled=False)
 
@@ -63,7 +63,7 @@ def test_adamw_and_clipping_follow_their_formulas() -> None:
         gradients = {name: random.normal(size=value.shape) for name, value in expected.items()}
         for name, p in model.named_parameters():
             p.grad = torch.from_numpy(gradients[name]).float()
-        norm = update(optimizer, DISABLED, config.clip_norm, rate=0.01)
+        norm = clip_and_step(optimizer, DISABLED, config.clip_norm, rate=0.01)
         true_norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
         assert norm.item() == pytest.approx(true_norm, rel=1e-5)
         for name, value in expected.items():
@@ -82,7 +82,7 @@ def test_a_not_finite_gradient_changes_nothing_and_the_next_one_does() -> None:
         for p in model.parameters():
             p.grad = torch.full_like(p, gradient)
         before = [p.detach().clone() for p in model.parameters()]
-        update(optimizer, DISABLED, 1.0, rate=0.1)
+        clip_and_step(optimizer, DISABLED, 1.0, rate=0.1)
         changed = [not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
         assert changed == [math.isfinite(gradient)] * 2
     steps = {float(state["step"]) for state in optimizer.state.values()}
@@ -115,7 +115,7 @@ def test_a_skipped_update_leaves_weights_moments_and_steps_as_they_are(
         for p in model.parameters():
             p.grad = torch.ones_like(p)
         model.weight.grad[1, 2] = gradient  # type: ignore[index]
-        update(optimizer, scaler, 1.0, rate=0.1)
+        clip_and_step(optimizer, scaler, 1.0, rate=0.1)
         if math.isfinite(gradient):
             assert {value.item() for value in everything()[2::3]} == {1.0}
         else:
@@ -134,7 +134,7 @@ def test_on_mps_nothing_relies_on_found_inf_and_updates_are_the_same(monkeypatch
         optimizer = make_optimizer(model, TrainingConfig(max_steps=1, weight_decay=0.1))
         for _ in range(3):
             torch.autograd.backward(model(torch.ones(1, 3)).square().sum())
-            update(optimizer, DISABLED, 1.0, rate=0.1)
+            clip_and_step(optimizer, DISABLED, 1.0, rate=0.1)
         weights.append(model.weight.detach())
     torch.testing.assert_close(weights[0], weights[1])
 
@@ -148,6 +148,6 @@ def test_scaled_gradients_are_unscaled_before_they_are_clipped() -> None:
         scaler = torch.amp.GradScaler("cpu", init_scale=4096.0, enabled=enabled)
         loss = model(torch.ones(2, 4)).square().sum()
         torch.autograd.backward(scaler.scale(loss))
-        norm = update(optimizer, scaler, 0.01, rate=0.1)
+        norm = clip_and_step(optimizer, scaler, 0.01, rate=0.1)
         weights[enabled] = (model.weight.detach().clone(), norm)
     torch.testing.assert_close(weights[True], weights[False])
