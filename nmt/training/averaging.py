@@ -1,6 +1,6 @@
-"""The moving average of the weights, which is scored in validations and saved as the run's model.
+"""Averages of weights: the moving average during a training, and the mean of checkpoints or models as a new run.
 
-At the end of training the weights oscillate around a minimum; their mean is closer to it (Polyak and Juditsky 1992;
+At the end of a training the weights oscillate around a minimum; their mean is closer to it (Polyak and Juditsky 1992;
 Izmailov et al. 2018).
 """
 
@@ -28,8 +28,9 @@ from nmt.training.record import read_record
 class MovingAverage:
     """An exponential moving average of a model's parameters, in fp32 on their device.
 
-    After update t: average = d(t) * average + (1 - d(t)) * weights, with d(t) = min(decay, (1 + t) / (10 + t)), so that
-    the random initial weights soon lose their influence (TensorFlow's ExponentialMovingAverage with `num_updates`).
+    Validations score it, and it is saved as the run's model. After update t: average = d(t) * average + (1 - d(t)) *
+    weights, with d(t) = min(decay, (1 + t) / (10 + t)), so that the random initial weights soon lose their influence
+    (TensorFlow's ExponentialMovingAverage with `num_updates`).
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -58,14 +59,11 @@ def exchanged(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]
             parameter.data = own[name]
 
 
-# ---- The mean of a run's checkpoints, or of several runs' models, as a new run that is compared with them.
-
-
 def average_checkpoints(run: RunFolder, last: int | None, name: str | None = None, device: str = "auto") -> AveragedRun:
-    """Write the mean weights of a run's `last` checkpoints as the new run `name`, by default RUN-average.
+    """Write the mean weights of a run's `last` checkpoints as the new run `name`, by default RUN-average, and score it.
 
-    Without `last`, there are `training.keep_checkpoints` of them. Raises `RunError` if there are fewer, or the new run
-    exists; nothing is written then.
+    `last` is `training.keep_checkpoints` by default, and at least 2. Raises `RunError` if there are fewer checkpoints,
+    or the new run exists; nothing is written then.
     """
     with _new_run(name, run) as target:
         steps = _steps(run, last)
@@ -76,16 +74,16 @@ def average_checkpoints(run: RunFolder, last: int | None, name: str | None = Non
 def average_models(runs: Sequence[RunFolder], name: str | None = None, device: str = "auto") -> AveragedRun:
     """Write the mean of several runs' models as the new run `name`, by default FIRST-average (Wortsman et al. 2022).
 
-    The weights of models that were trained apart do not correspond, so that their mean translates nothing. So these
-    have learned from the same start (`training.init_from`), or are such a start. Raises `RunError` if they are not,
-    if one is there twice, if they differ in vocabulary, sources or shapes, or if the new run exists; nothing is written
+    The weights of models that were trained separately do not correspond, and their mean translates nothing. So these
+    have the same base model (`training.init_from`), or are the base model. Raises `RunError` if they have not, if two
+    have the same model, if they differ in vocabulary, sources or shapes, or if the new run exists; nothing is written
     then.
     """
     with _new_run(name, runs[0]) as target:
         for run in runs:
             run.config()  # refuses exports, which have no training
         shared_tokenizers(runs)
-        _check_one_start(runs)
+        _check_same_base(runs)
         return _write_average(runs, [], [run.model_file for run in runs], target, device)
 
 
@@ -93,7 +91,7 @@ def average_models(runs: Sequence[RunFolder], name: str | None = None, device: s
 def _new_run(name: str | None, first: RunFolder) -> Iterator[RunFolder]:
     """The folder of the average, locked; `RunError` if it exists."""
     target = run_named(f"{first.name}-average" if name is None else name)
-    with target.locked():  # a training that starts here meanwhile would be overwritten
+    with target.locked():  # otherwise a training that starts here meanwhile would be overwritten
         if os.path.lexists(target.path):
             raise RunError(f"{target.path} exists already; give the average another --name")
         yield target
@@ -126,21 +124,22 @@ def _write_average(
     return result
 
 
-def _check_one_start(runs: Sequence[RunFolder]) -> None:
-    """`RunError` if no model is the start of all runs, or is itself one of them and the start of the others."""
+def _check_same_base(runs: Sequence[RunFolder]) -> None:
+    """`RunError` if the runs do not have the same base model; one of them may be it."""
     seen: dict[str, RunFolder] = {}
-    starts: set[str] = set()
+    common: set[str] = set()
     for run in runs:
         own, record = file_sha256(run.model_file), read_record(run)
         if own in seen:
             raise RunError(f"{seen[own].path} and {run.path} have the same model; name each once")
-        mine = {own} if record is None or record.init_from is None else {own, record.init_from.model.sha256}
-        starts = starts & mine if seen else mine
+        bases = {own} if record is None or record.init_from is None else {own, record.init_from.model.sha256}
+        common = common & bases if seen else bases
         seen[own] = run
-        if not starts:
+        if not common:
             raise RunError(
-                f"{run.path} has not learned from the same start (training.init_from) as {runs[0].path}: the mean of "
-                "models that were trained apart translates nothing; an ensemble can (nmt translate --model A --model B)"
+                f"{run.path} does not have the same base model (training.init_from) as {runs[0].path}: the mean of "
+                "models that were trained separately translates nothing; use an ensemble (nmt translate --model A "
+                "--model B)"
             )
 
 

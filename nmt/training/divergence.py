@@ -1,4 +1,4 @@
-"""Detecting divergence: skipped updates, an exploding loss, and the diagnosis for finding the cause."""
+"""Detection of divergence: skipped updates, an exploding loss, and a diagnosis for finding the cause."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from nmt.system.distributed import ALONE, Ranks
 from nmt.system.files import write_json
 from nmt.training.resuming import restart_hint
 
-MAX_SKIPPED = 20  # updates in a row, whose gradients are not finite
+MAX_SKIPPED = 20  # consecutive updates whose gradients are not finite
 MAX_LINES_SHOWN = 10
 
 
@@ -60,13 +60,13 @@ class DivergenceDetector:
         if not self._updates:
             return []
         finite = torch.stack([flag for _, _, flag in self._updates]).tolist()
-        found = []
+        skipped = []
         for (step, pairs, _), is_finite in zip(self._updates, finite, strict=True):
             progress.skipped_in_row = 0 if is_finite else progress.skipped_in_row + 1
             if not is_finite:
-                found.append(Skipped(step, self.lines(pairs)))
+                skipped.append(Skipped(step, self.lines(pairs)))
         self._updates.clear()
-        return found
+        return skipped
 
     def verdict(self, progress: Progress, figures: Mapping[str, Any]) -> str:
         """The reason to stop after an interval, or ''; `figures` are those of `IntervalSums.read`."""
@@ -93,7 +93,7 @@ class DivergenceDetector:
         )
 
     def lines(self, pairs: Sequence[NDArray[np.integer]]) -> dict[str, list[int]]:
-        """The line numbers of pairs, by source file; they are the same in the target file. In a TMX: of its units."""
+        """The line numbers of pairs, by source file; they are the same in the target file. In a TMX, units count."""
         numbers = self._corpus.line_numbers(np.concatenate(pairs))
         corpora = {corpus: self._config.data.train[corpus] for corpus in numbers}
         return {str(files.src_file): places_of(files, numbers[corpus]) for corpus, files in corpora.items()}

@@ -1,4 +1,4 @@
-"""The batches of each update: an epoch's plan is shared among the processes, and workers prepare its batches."""
+"""The batches of each update: the processes share an epoch's plan, and workers prepare its batches."""
 
 import itertools
 import signal
@@ -19,7 +19,7 @@ from nmt.system.console import log
 from nmt.system.distributed import Ranks
 from nmt.training.preparation import Prepared
 
-MAX_DEATHS = 3  # of workers, in a row
+MAX_DEATHS = 3  # consecutive deaths of workers
 
 
 class Share(NamedTuple):

@@ -224,8 +224,8 @@ def _add_gradients(
         d_weight += torch.mm(d_logits.t(), scaled)
 
 
-# The gradients of each pass without the one-hot term of the targets, (C, V), and what replaces those of the targets,
-# (C, 1), both times `total`, (C, 1), if that is not None; and the sums of lse, targets' logits and divergences, (3,).
+# For each pass, the gradients without the one-hot term, (C, V), and those of the targets with it, (C, 1), both times
+# `total`, (C, 1), if that is not None; and the sums of lse, targets' logits and divergences, (3,).
 _OfChunk = tuple[list[tuple[Tensor, Tensor]], Tensor | None, Tensor]
 
 

@@ -1,4 +1,4 @@
-"""Memory that training needs on its device: measures the largest possible batch and fits batch sizes to free memory."""
+"""The memory of a training on its device: measured with the largest possible batch, and fitted to what is free."""
 
 import contextlib
 import itertools
@@ -41,7 +41,7 @@ class MemoryAccount(NamedTuple):
     average: int = 0
     """The moving average of the weights."""
     program: int = 0
-    """What the process holds besides, if that is the same memory: Python, torch, kernels and the encoded text."""
+    """Other memory of the process, if it is the same memory: Python, torch, kernels and the encoded text."""
 
     @property
     def total(self) -> int:
@@ -107,7 +107,7 @@ def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryA
         objective.zero_grad(set_to_none=True)
     size = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     logits = logits_bytes(rows * width, len(objective.model.output.weight), device)
-    learned = sum(one.numel() * one.element_size() for one in parameters if one.requires_grad)
+    learned = sum(p.numel() * p.element_size() for p in parameters if p.requires_grad)
     return MemoryAccount(size, learned, 2 * learned, sum(kept.values()), logits, (rows, width))
 
 
@@ -199,7 +199,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def _free_in_control_groups() -> list[int]:
-    """Bytes free within the limits of a container, if there are any; the cache of files gives way to a program."""
+    """Bytes free within the limits of a container, if any; the file cache counts as free."""
     free = []
     files = (
         ("memory.max", "memory.current", "inactive_file"),
@@ -214,7 +214,7 @@ def _free_in_control_groups() -> list[int]:
 
 
 def held_memory(dtype: torch.dtype) -> int:
-    """Bytes that this process holds, with the kernels that it will make; 0 where the system does not say."""
+    """Bytes that this process holds, with the kernels that it will create; 0 if the system does not report them."""
     with contextlib.suppress(OSError):
         held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return held + (0 if dtype == torch.float32 else KERNELS)

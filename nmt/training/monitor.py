@@ -1,4 +1,4 @@
-"""Reporting a training: a progress bar or log lines, and metrics.jsonl."""
+"""Reports of a training: a progress bar or log lines, metrics.jsonl, and TensorBoard."""
 
 import contextlib
 import json
@@ -49,12 +49,12 @@ class Monitor:
         if self._tensorboard is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            # It ignores what an earlier training wrote about later steps.
+            # TensorBoard then ignores later steps of an earlier training.
             self._writer = SummaryWriter(str(self._tensorboard), purge_step=step + 1)
         self._bar = progress_bar(initial=max(0, step), total=total_steps, unit="step")
 
     def advance(self) -> None:
-        """Count one update."""
+        """Count an update."""
         if self._bar is not None:
             with contextlib.suppress(OSError):
                 self._bar.update()
@@ -161,7 +161,7 @@ class IntervalSums:
         self.updates = 0
 
     def add(self, smoothed: Tensor, cross_entropy: Tensor, norm: Tensor, tokens: int) -> None:
-        """Count one update; one whose gradient was not finite is counted as skipped only.
+        """Add an update; if its gradient was not finite, it counts as skipped only.
 
         The losses are sums over this process's share; norm and tokens are the whole update's.
         """
@@ -172,7 +172,7 @@ class IntervalSums:
         self.updates += 1
 
     def exclude(self, seconds: float) -> None:
-        """Leave out time that was not spent on updates."""
+        """Exclude time that was not spent on updates."""
         self._start += seconds
 
     def seconds(self) -> float:
@@ -197,7 +197,7 @@ class IntervalSums:
     def read(self) -> tuple[dict[str, Any], float]:
         """Figures of the interval's record, and seconds an update, since the last call; waits for all computations.
 
-        Updates whose gradient was not finite are left out of the means, which are None if all were skipped.
+        Skipped updates are not part of the means, which are None if all were skipped.
         """
         smoothed, cross_entropy, norm, tokens, skipped = self._sums.tolist()
         smoothed, cross_entropy = self._ranks.sum([smoothed, cross_entropy])

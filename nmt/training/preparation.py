@@ -1,4 +1,4 @@
-"""Preparing a training: reads its files and the device, builds vocabulary, encoded corpus and metrics."""
+"""The preparation of a training: files, device, vocabulary, encoded corpus and metrics, and a summary of them."""
 
 import contextlib
 import importlib.util
@@ -39,13 +39,13 @@ class Prepared(NamedTuple):
     """The training pairs that `data.cleaning` keeps; None if it is off."""
     corpus: EncodedCorpus
     lexicon: Lexicon | None
-    """Of the training corpus; None without phrases (`augmentation.fragments`)."""
+    """Word translations of the training corpus; None without phrases (`augmentation.fragments`)."""
     validation: TestSet
     """As text or vectors, for translating."""
     validation_corpus: EncodedCorpus
     """As ids, for the loss."""
     test_sets: dict[str, TestSet]
-    """By name; `nmt eval` translates them, and a fine-tuning, before and after it."""
+    """By name. `nmt eval` scores them; a fine-tuning does, too, before and after it."""
     metrics: dict[Metric, SacreMetric]
     device: torch.device
     dtype: torch.dtype
@@ -55,27 +55,27 @@ class Problems:
     """Collects errors, so that all are reported at once."""
 
     def __init__(self) -> None:
-        self._found: list[NmtError] = []
+        self._errors: list[NmtError] = []
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
-        """Collect an `NmtError` that ends the block; the program continues after it."""
+        """Collect an `NmtError` that ends the block, and continue after it."""
         try:
             yield
         except NmtError as error:
-            self._found.append(error)
+            self._errors.append(error)
 
     def raise_all(self) -> None:
-        """Raise one error with all messages and the first one's exit code, if any were collected."""
-        if self._found:
-            messages = dict.fromkeys(str(error) for error in self._found)
-            raise type(self._found[0])("\n".join(messages))
+        """Raise the collected errors, if any, as one with all messages and the first one's exit code."""
+        if self._errors:
+            messages = dict.fromkeys(str(error) for error in self._errors)
+            raise type(self._errors[0])("\n".join(messages))
 
 
 def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE) -> Prepared:
     """Read all files and the device; build vocabulary and encoded corpus where they are missing.
 
-    A resumed run keeps its vocabulary, and a run with `training.init_from` gets a copy of the other's. Raises one
+    A resumed run keeps its vocabulary, and a run with a base model gets a copy of the base model's. Raises one
     `NmtError` that lists all problems.
     """
     data, source = config.data, config.source
@@ -130,7 +130,7 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
 
 
 def _lexicon(config: Config, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Lexicon | None:
-    """The lexicon from which `augmentation.fragments` draws phrases; None: it is off, or the model is imported."""
+    """The lexicon from which `augmentation.fragments` draws phrases; None if it is off, or the model is imported."""
     if not config.augmentation.fragments:
         return None
     if config.tokenizer.type == "marian":
@@ -142,7 +142,7 @@ def _lexicon(config: Config, corpus: EncodedCorpus, tokenizers: Tokenizers) -> L
 
 
 def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> None:
-    """`ConfigError` if torch cannot train an LSTM in bf16 here: oneDNN's needs a CPU with instructions for it."""
+    """`ConfigError` if torch cannot train an LSTM in bf16 here: oneDNN needs CPU instructions for it."""
     if getattr(config.model, "cell", None) != "lstm" or (device.type, dtype) != ("cpu", torch.bfloat16):
         return
     try:
@@ -155,9 +155,6 @@ def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> Non
         ) from None
 
 
-# ---- The summary of a training that is printed before its first step.
-
-
 def announce(
     config: Config,
     run: RunFolder,
@@ -167,7 +164,10 @@ def announce(
     memory: str,
     num_processes: int,
 ) -> None:
-    """Print the summary; `plan` is the current epoch's, `memory` describes the memory for the worst batch."""
+    """Print the summary of a training before its first step.
+
+    `plan` is the current epoch's, `memory` describes the memory for the worst batch.
+    """
     data, settings, corpus, tokenizers = config.data, config.training, prepared.corpus, prepared.tokenizers
     src_size, tgt_size = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
     sizes = f"joint, {src_size:,} pieces" if tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"

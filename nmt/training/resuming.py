@@ -1,4 +1,4 @@
-"""Where a training starts (step 0 or the newest complete checkpoint), and which settings a resumed run may change."""
+"""Resuming a training from its newest complete checkpoint, and the settings that a resumed run may change."""
 
 import contextlib
 import hashlib
@@ -21,7 +21,7 @@ from nmt.training.launching import shared
 from nmt.training.memory import with_batches
 from nmt.training.stopping import reached
 
-# The keys that a resumed run may change: none affects the weights so far, or their moving average.
+# The keys that a resumed run may change: none affects the weights so far or their moving average.
 FREE_TO_CHANGE = {
     "data": {"train", "exclude", "validation", "test"},  # the paths; the text is compared by its hash
     "training": {
@@ -34,7 +34,7 @@ FREE_TO_CHANGE = {
     "export": {"*"},
 }  # fmt: skip
 
-# Keys that change what dropout draws, and with those that change the order of sums, the last bits of the weights.
+# Keys that change the draws of dropout. These and keys that change the order of sums change the last bits of weights.
 AFFECTS_DROPOUT = ("training.batch_parts", "training.device")
 AFFECTS_ROUNDING = (*AFFECTS_DROPOUT, "training.processes", "training.threads")
 
@@ -97,23 +97,19 @@ def _newest_complete(run: RunFolder, steps: list[int]) -> Progress:
 
 
 def with_recorded_settings(config: Config, run: RunFolder) -> Config:
-    """`config` with the values that were found for `training.batch_tokens` and `batch_parts` when the run was started.
-
-    The run's config.yaml has recorded them.
-    """
+    """`config` with the run's recorded values where `training.batch_tokens` and `batch_parts` are `auto`."""
     old, settings = run.config().training, config.training
     if settings.batch_tokens == "auto":
         divided = with_batches(settings, old.batches_per_update)
-        settings = (
-            divided if divided.batch_tokens == old.batch_tokens else settings
-        )  # another `update_tokens` is refused
+        if divided.batch_tokens == old.batch_tokens:  # otherwise another `update_tokens` is refused
+            settings = divided
     if settings.batch_parts == "auto":
         settings = settings.model_copy(update={"batch_parts": old.batch_parts})
     return config.model_copy(update={"training": settings})
 
 
 def validation_key(config: Config) -> str:
-    """A hash of what the `best_metric` of a validation depends on besides the weights; '' without a metric."""
+    """A hash of the text and the search on which the `best_metric` of a validation depends; '' without a metric."""
     metric = config.training.best_metric
     if metric is None:
         return ""
@@ -125,9 +121,9 @@ def validation_key(config: Config) -> str:
 
 
 def adopt_changes(progress: Progress, config: Config, run: RunFolder) -> list[str]:
-    """Begin again, in `progress`, what cannot be continued with `config`; returns a line for each.
+    """Restart, in `progress`, what cannot be continued with `config`; returns a line for each.
 
-    That is a schedule that ends at another `max_steps`, since the learning rates so far depended on it, and the
+    A schedule restarts if it ends at another `max_steps`, since the learning rates so far depended on it; so does the
     choice of the best model if validations have another text or search. `RunError` if too few updates are left.
     """
     settings, step, changed = config.training, progress.step, []
@@ -147,7 +143,7 @@ def adopt_changes(progress: Progress, config: Config, run: RunFolder) -> list[st
         )
     if (key := validation_key(config)) != progress.validation_key:
         progress.validation_key, progress.best_values, progress.validations_since_best = key, {}, 0
-        kept = f"; the old one stays, as model.{progress.best_step}.safetensors" if progress.best_step else ""
+        kept = f"; the earlier best stays, as model.{progress.best_step}.safetensors" if progress.best_step else ""
         changed.append(f"the text or the search of validations: the best model is chosen again{kept}")
     return changed
 
@@ -167,7 +163,7 @@ def resolve_processes(config: Config, num_processes: int) -> Config:
 
 
 def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
-    """The settings that have changed since a run was started, a line each; `RunError` if they affect its weights."""
+    """The settings changed since a run was started, a line each; `RunError` if they affect its weights."""
     changed, refused = [], []
     for key, old_value, new_value in differences(old, new):
         section, _, field = key.partition(".")
@@ -198,10 +194,10 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, object, object]
 
 
 def check_same_corpus(then: Mapping[str, str], now: Mapping[str, str], config: Config, run: RunFolder) -> None:
-    """`RunError` if the encoded corpus was made from something else when a run was started."""
+    """`RunError` if the encoded corpus has changed since a run was started."""
     words = {
         "encoding": "how nmt encodes text",
-        "selection": "what data.cleaning, data.exclude and held-out text leave out",
+        "selection": "the pairs that data.cleaning, data.exclude and held-out text drop",
         "tokenizer": "tokenizer/",
     }
     changed = [name for name in now if now[name] != then.get(name)]
@@ -210,12 +206,12 @@ def check_same_corpus(then: Mapping[str, str], now: Mapping[str, str], config: C
         texts = dict.fromkeys(str(paths[int(name)]) for name in changed if name.isdigit())
         raise RunError(
             f"{run.path}: {', '.join(texts or map(words.__getitem__, changed))}: changed since this run was started, "
-            f"so its batches cannot be repeated; restore that, or {restart_hint(run)}"
+            f"so its batches cannot be repeated; restore it, or {restart_hint(run)}"
         )
 
 
 def restart_hint(run: RunFolder) -> str:
-    """A hint at the ways to train with other settings or text without losing a run."""
+    """The ways to train with other settings or text without losing a run, as part of a message."""
     name = unused(run.path.with_name(f"{run.name}-"), 2).name
     weights = (
         f"; or start a new run from this one's weights, with its model and tokenizer: the same command with "

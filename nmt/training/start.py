@@ -1,4 +1,4 @@
-"""Starting or resuming a training: prepare, try everything once, train."""
+"""The start of a training, new or resumed: prepare, try everything once, train."""
 
 import contextlib
 import sys
@@ -35,8 +35,8 @@ def train_in_processes(
 ) -> bool | None:
     """Train here, or in several processes, which get these arguments of the command line.
 
-    Returns whether there was anything to train; None after several processes, one of which has done all that follows a
-    training. If they fail, this process ends with their exit code: they have printed the error.
+    Returns False if there was nothing to train, and None after several processes, which have also done all that
+    follows a training. If they fail, this process ends with their exit code; they have printed the error.
     """
     if is_launched():
         if config.training.processes != "auto":
@@ -53,11 +53,10 @@ def train_in_processes(
 def train(config: Config, run: RunFolder, fresh: bool = False, ranks: Ranks = ALONE, dry_run: bool = False) -> bool:
     """Train a model into `run`, together with the other `ranks`; only rank 0 writes.
 
-    Returns whether there was anything to train: False for a finished run, and with `dry_run`.
-
-    An existing run is resumed, or set aside if this is to be a `fresh` one.
-    With `dry_run`, everything is tried and nothing trained. Raises an `NmtError` for mistakes, `TrainingError` if the
-    training cannot continue, and `InterruptedTrainingError` after a signal, with everything saved.
+    An existing run is resumed, or set aside with `fresh`. With `dry_run`, everything is tried and nothing trained.
+    Returns False if nothing was trained: for a finished run, and with `dry_run`. Raises an `NmtError` for mistakes,
+    `TrainingError` if the training cannot continue, and `InterruptedTrainingError` after a signal, with everything
+    saved.
     """
     if config.training.processes not in ("auto", ranks.size):
         raise ConfigError(
@@ -129,7 +128,7 @@ def _train_from(
         if is_new and prepared.selection is not None:
             write_examples(run.cleaning_file, config.data.train, prepared.selection.verdicts, config.source)
         write_text(run.config_file, to_yaml(trainer.config))
-        if run.fine_tuned_file.exists():  # the model is a mean with the base's weights, and the training goes on
+        if run.fine_tuned_file.exists():  # the model is a mean with the base model, and the training goes on
             rename(run.fine_tuned_file, run.model_file)
         run.remember_as_latest()
     with ranks.main_first():

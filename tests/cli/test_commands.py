@@ -488,7 +488,7 @@ def test_average_makes_a_run_of_the_models_of_several_runs_with_one_start(with_c
         (["--model", "tuned_1", "--model", exported, "--name", "x"], "float32: holds no training configuration"),
         (["--model", "tuned_1", "--model", "runs/tuned_1", "--name", "x"], "have the same model; name each once"),
         (["--model", "tuned_1", "--model", "apart", "--name", "x"],
-         r"runs/apart has not learned from the same start \(training.init_from\) as runs/tuned_1"),
+         r"runs/apart does not have the same base model \(training.init_from\) as runs/tuned_1"),
     ]:  # fmt: skip
         code, out, err = cli("average", *arguments)
         assert (code, out) == (2, "")
