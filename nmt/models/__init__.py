@@ -1,1 +1,1 @@
-# Networks, and the interface by which training and decoding know them.
+# Networks, and the interface through which training and searches use them.

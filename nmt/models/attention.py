@@ -1,6 +1,8 @@
 """Scaled dot-product attention, multi-head attention, and the key/value cache for decoding.
 
-Shapes: B batch, H heads, Q queries, S keys (source or earlier target positions), D d_model, d = D/H.
+    head = softmax(Q K^T / sqrt(d)) V    output = W_O [head_1; ...; head_H]    (Vaswani et al. 2017, section 3.2)
+
+Shapes: B batch, H heads, Q queries, S keys (source or earlier target positions), K beams, D d_model, d = D/H.
 Masks are bool, True = may attend.
 """
 
@@ -15,8 +17,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nmt.models.source import look_ahead_mask
 
-Recorded: TypeAlias = list[Tensor] | None
-"""A list to which each attention of a forward pass appends its weights; None: they are not wanted."""
+WeightsRecord: TypeAlias = list[Tensor] | None
+"""A list to which each attention of a forward pass appends its weights; None: nothing is recorded."""
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -24,7 +26,8 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
 
     (B, H, Q, d), (B, H, S, d), mask broadcastable to (B, H, Q, S) -> (B, H, Q, S).
     The weights of a query sum to 1; a query that may attend to nothing gets zeros, not NaN. Half precision is
-    converted to fp32 first: bf16 rounds a score of 10 to 1/32. The weights have the dtype of `query`.
+    converted to fp32 first, because bf16 rounds a score of 10 to a multiple of 1/16. The weights have the dtype of
+    `query`.
 
     >>> q = k = torch.eye(2)[None, None]          # two positions, orthogonal
     >>> attention_weights(q, k, torch.ones(2, 2, dtype=torch.bool).tril())[0, 0, 0].tolist()
@@ -48,16 +51,16 @@ def attention_bias(mask: Tensor, like: Tensor) -> Tensor:
     return (~mask).to(like.dtype) * (torch.finfo(like.dtype).min / 2)
 
 
-def _any_shape(is_cuda: bool) -> contextlib.AbstractContextManager[None]:
-    """Within the block, torch's attention on a GPU does not use cuDNN, which makes a plan for every shape."""
+def _without_cudnn(is_cuda: bool) -> contextlib.AbstractContextManager[None]:
+    """Keep torch's attention on a GPU from using cuDNN, which makes a new plan for every shape."""
     kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(kernels) if is_cuda else contextlib.nullcontext()
 
 
 class KeyValueCache:
-    """Keys and values: the first `length` places of a buffer (B, H, capacity, d), which is allocated once.
+    """The keys and values of past positions: the filled places of buffers (B, H, capacity, d), allocated once.
 
-    A step writes only its new places; earlier ones are not copied.
+    A step writes only its new places and copies no earlier ones.
     """
 
     def __init__(self, memory: Tensor, num_heads: int, capacity: int) -> None:
@@ -107,13 +110,18 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(d_model, d_model)
 
     def forward(
-        self, x: Tensor, memory: Tensor, mask: Tensor | None = None, is_causal: bool = False, recorded: Recorded = None
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        recorded: WeightsRecord = None,
     ) -> Tensor:
         """Each position of `x` attends to `memory` (which is `x` itself in self-attention).
 
         (B, Q, D), (B, S, D), mask broadcastable to (B, H, Q, S) -> (B, Q, D).
         `is_causal` applies a look-ahead mask and lets torch choose its fastest kernel; `mask` must then be None.
-        To `recorded` the attention weights are appended, (B, H, Q, S).
+        The attention weights, (B, H, Q, S), are appended to `recorded`.
         """
         query, (key, value) = self.queries(x), self.keys_values(memory)
         if recorded is not None:
@@ -133,9 +141,9 @@ class MultiHeadAttention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
         """(B, H, Q, d), keys and values (B, H, S, d) -> (B, Q, D)"""
-        # On a CPU in fp32: there, the backward pass of torch's kernel is 3 to 8 times as slow in bf16.
+        # fp32 on a CPU, where the backward pass of torch's kernel takes 3 to 8 times as long in bf16.
         wide = torch.promote_types(query.dtype, torch.float32) if query.is_cpu else query.dtype
-        with torch.autocast(query.device.type, enabled=False), _any_shape(query.is_cuda):
+        with torch.autocast(query.device.type, enabled=False), _without_cudnn(query.is_cuda):
             heads = F.scaled_dot_product_attention(  # (B, H, Q, d)
                 query.to(wide), key.to(wide), value.to(wide), mask, is_causal=is_causal
             )
@@ -153,7 +161,7 @@ class MultiHeadAttention(nn.Module):
         return self._merge(weights @ values)
 
     def forward_written_out(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """`forward` as the paper states it, a reference, and the attention weights: (B, Q, D), (B, H, Q, S)."""
+        """The reference for `forward`, as in the paper: output (B, Q, D) and attention weights (B, H, Q, S)."""
         key, value = self.keys_values(memory)
         weights = attention_weights(self.queries(x), key, mask)
         return self._merge(weights @ value), weights

@@ -1,7 +1,7 @@
-"""Dropout from raw random words.
+"""Dropout that is fast on a CPU: 16 random bits an element.
 
 torch's own dropout draws a Bernoulli number for every element, which takes a tenth of a training step on a CPU. Here
-each element takes 16 random bits: 4 elements share one 64-bit word from torch's generator.
+4 elements share one 64-bit word from torch's generator. All tensors may have any shape.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from torch.autograd.function import once_differentiable
 
 
 class Dropout(nn.Module):
-    """In training, zeroes each element with probability p and scales up the others (Srivastava et al. 2014).
+    """Dropout (Srivastava et al. 2014): in training, zeroes each element with probability p and scales up the others.
 
-    On a CPU p is rounded to a multiple of 2^-16 below 1, and the scale is computed from the rounded p, so that the
+    On a CPU, p is rounded to a multiple of 2^-16 below 1, and the scale follows from the rounded p, so that the
     expectation is exact. All draws come from torch's default generator: `torch.manual_seed` makes them deterministic.
     """
 
@@ -37,7 +37,7 @@ class Dropout(nn.Module):
 
 
 class _WordDropout(torch.autograd.Function):
-    """x * keep * scale; saves the random bits, two bytes an element, and compares again in the backward pass."""
+    """x * keep * scale. The backward pass repeats the comparison with the saved random bits, two bytes an element."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:

@@ -24,7 +24,7 @@ from nmt.models.source import Source
 
 
 class PositionEmbeddings(nn.Module):
-    """The vectors that are added to the states, one for each position: fixed sine waves, or learned.
+    """Vectors that are added to the states, one for each position: fixed sine waves, or learned.
 
     >>> PositionEmbeddings(d_model=4, max_positions=10)(torch.zeros(1, 2, 4))[0, 0].tolist()
     [0.0, 1.0, 0.0, 1.0]
@@ -54,7 +54,7 @@ class PositionEmbeddings(nn.Module):
         return x + (self.table[: x.shape[1]] if position is None else self.table[position])
 
     def extended(self, length: int) -> Tensor:
-        """The vectors of at least `length` positions, (N, D), if the kind has more than it was trained with."""
+        """The table with at least `length` rows if its vectors are computed; learned ones cannot be extended."""
         if self.kind == "learned" or len(self.table) >= length:
             return self.table
         return sinusoidal_positions(length, self.table.shape[1], self.kind)
@@ -89,9 +89,9 @@ def sinusoidal_positions(length: int, d_model: int, kind: PositionKind = "sinuso
 
 
 class VectorLayer(nn.Module):
-    """Sources of vectors (B, S, F) -> states (B, S', D) and their mask; S' is S, or S / 4 after convolutions over time.
+    """The first layer of a source of vectors, in place of an embedding.
 
-    Vectors have no `</s>`. The states have about unit variance, as scaled embeddings have.
+    Vectors have no `</s>`. The states have about unit variance, like scaled embeddings.
     """
 
     def __init__(self, source: VectorSource | ImageSource, d_model: int, max_positions: int, dropout: float) -> None:
@@ -108,7 +108,7 @@ class VectorLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Source) -> Source:
-        """(B, S, F) -> (B, S', D)"""
+        """(B, S, F) -> (B, S', D) and its mask; S' is S, or S / 4 rounded up after convolutions over time."""
         values, mask = source.values.to(self.norm.weight.dtype), source.mask
         if self.stem is not None:
             values, mask = self.stem(values, mask)
@@ -118,7 +118,7 @@ class VectorLayer(nn.Module):
 class TimeStem(nn.Module):
     """Two convolutions over time with width 3 and stride 2, each with GELU, as in speech recognition.
 
-    (B, S, F) -> (B, S / 4 rounded up, D). Padding is set to zero before each, so that it changes no state.
+    Padding is set to zero before each, so that it changes no state.
     """
 
     def __init__(self, features: int, d_model: int) -> None:
@@ -127,7 +127,7 @@ class TimeStem(nn.Module):
         self.second = nn.Conv1d(d_model, d_model, 3, stride=2, padding=1)
 
     def forward(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, S, F), (B, S) -> (B, S / 4, D), (B, S / 4)"""
+        """(B, S, F), (B, S) -> (B, S', D), (B, S'), with S' = S / 4 rounded up"""
         for convolution in (self.first, self.second):
             values = values * mask[:, :, None]
             values = F.gelu(convolution(values.transpose(1, 2))).transpose(1, 2)
@@ -136,10 +136,10 @@ class TimeStem(nn.Module):
 
 
 class PatchStem(nn.Module):
-    """The patches of an image, put together again and reduced by log2(P) convolutions with width 3 and stride 2.
+    """The patches of an image, reassembled and reduced by log2(P) convolutions with width 3 and stride 2.
 
-    (B, G * G, P * P * 3) -> (B, G * G, D): one state a patch, which also sees the patches beside it (Xiao et al. 2021,
-    "Early Convolutions Help Transformers See Better"). All convolutions but the last have GELU.
+    Each state, one a patch, also sees the neighbouring patches (Xiao et al. 2021, "Early Convolutions Help Transformers
+    See Better"). All convolutions but the last are followed by GELU.
     """
 
     def __init__(self, source: ImageSource, d_model: int) -> None:

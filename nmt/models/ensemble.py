@@ -1,4 +1,4 @@
-"""Several models as one, which predicts the mean of their probabilities at each step.
+"""Ensembles: several models as one, which predicts the mean of their probabilities at each step.
 
     P(next token | prefix, source) = (P_1 + ... + P_N) / N
 
@@ -20,18 +20,18 @@ from nmt.models.source import Source
 
 
 class EnsembleState:
-    """The decoder state of each model."""
+    """The decoder state of every member."""
 
     def __init__(self, members: Sequence[DecoderState]) -> None:
         self.members = members
 
     def select_beams(self, beams: Tensor) -> None:
-        """Apply `DecoderState.select_beams` in every model."""
+        """Apply `DecoderState.select_beams` to every member."""
         for member in self.members:
             member.select_beams(beams)
 
     def select_sentences(self, sentences: Tensor) -> None:
-        """Apply `DecoderState.select_sentences` in every model."""
+        """Apply `DecoderState.select_sentences` to every member."""
         for member in self.members:
             member.select_sentences(sentences)
 
@@ -62,7 +62,7 @@ class Ensemble(Seq2SeqModel[tuple[Any, ...], EnsembleState]):
         return _log_mean([member.step(tokens, member_state) for member, member_state in pairs])
 
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
-        """The members' attention weights; a name begins with the member's number: "0.decoder.1.cross"."""
+        """The members' attention weights; each name begins with the member's number: "0.decoder.1.cross"."""
         return {
             f"{number}.{name}": weights
             for number, member in enumerate(self.members)
@@ -70,7 +70,7 @@ class Ensemble(Seq2SeqModel[tuple[Any, ...], EnsembleState]):
         }
 
     def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
-        """The mean over the members, each with the same share: B sources, (B, T) -> (B, T, S)"""
+        """The mean over the members: B sources, (B, T) -> (B, T, S)"""
         return torch.stack([member.attention(source, tgt_in) for member in self.members]).mean(dim=0)
 
 

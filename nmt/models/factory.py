@@ -1,4 +1,4 @@
-"""Builds the model that the `model` section of a configuration describes."""
+"""The model that the `model` section of a configuration describes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from nmt.models.transformer import Transformer
 def build_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
 ) -> TrainableModel[Any, Any]:
-    """The model, initialised with torch's random generator."""
+    """Build the model, initialised with torch's random generator."""
     match config.architecture:
         case "transformer":
             return Transformer(config, src_vocab_size, tgt_vocab_size, source)
@@ -28,14 +28,14 @@ def build_model(
 def parameter_shapes(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of the model's parameters by name, shared ones once; no memory is allocated for the parameters."""
-    with torch.device("meta"), _NotInitialised():
+    """The shapes of the model's parameters by name, shared ones once; allocates no memory for the parameters."""
+    with torch.device("meta"), _WithoutInitialisation():
         model = build_model(config, src_vocab_size, tgt_vocab_size, source)
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-class _NotInitialised(TorchFunctionMode):
-    """Skips normal initialisation: on the meta device torch would import its compiler for it, for seconds."""
+class _WithoutInitialisation(TorchFunctionMode):
+    """A mode without `nn.init.normal_`: on the meta device torch would import its compiler for it, for seconds."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

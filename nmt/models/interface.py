@@ -1,6 +1,6 @@
-"""The interfaces of a model, and what all that are trained have in common: embeddings, their first weights, and layers.
+"""The interfaces of a model, and the embeddings and initial weights that all trained models share.
 
-Searches use only Seq2SeqModel, training only TrainableModel.
+Searches use only `Seq2SeqModel`, training only `TrainableModel`.
 
 Shapes: B batch (sentences), K beams (1 in greedy search), S source length, T target length, H heads, D width,
 V vocabulary.
@@ -33,11 +33,12 @@ class DecoderState(Protocol):
 
 
 M = TypeVar("M")
-"""The type of a model's memory, the encoded sources."""
+"""A model's memory: its encoded sources."""
 S = TypeVar("S", bound=DecoderState)
+"""A model's decoder state."""
 L = TypeVar("L", bound=nn.Module)
 Backend = str | Callable[..., Any]
-"""Of torch.compile: "inductor", or a function that compiles a graph."""
+"""A backend of torch.compile: "inductor", or a function that compiles a graph."""
 
 
 class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
@@ -60,7 +61,7 @@ class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
 
     @abstractmethod
     def step(self, tokens: Tensor, state: S) -> Tensor:
-        """Feed each hypothesis its latest token: (B, K) int64 -> logits of the next one, (B, K, V).
+        """Feed each hypothesis its latest token: (B, K) int64 -> logits of the next token, (B, K, V).
 
         Changes `state`. The logits equal those of `forward` on the whole prefix; the caller may overwrite them.
         At the first step every prefix is the start id alone, and K is 1.
@@ -68,15 +69,15 @@ class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
 
     @abstractmethod
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
-        """The attention weights of every layer and head, by name; the arguments are those of `forward`.
+        """The attention weights of every layer and head by name, for the arguments of `forward`.
 
-        "encoder.0.self" is (B, H, S, S), "decoder.0.self" (B, H, T, T) and "decoder.0.cross" (B, H, T, S), where a
+        "encoder.0.self" is (B, H, S, S), "decoder.0.self" (B, H, T, T) and "decoder.0.cross" (B, H, T, S), as far as a
         layer has them. Rows sum to 1 over the positions that may be attended to.
         """
 
     @abstractmethod
     def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
-        """The cross-attention that aligns words: the arguments of `forward` -> (B, T, S)."""
+        """The cross-attention that aligns words, for the arguments of `forward`: (B, T, S)."""
 
 
 class Layers(nn.ModuleList, Generic[L]):
@@ -89,25 +90,25 @@ class Layers(nn.ModuleList, Generic[L]):
 
 
 class TrainableModel(Seq2SeqModel[M, S]):
-    """A model whose last operation is a linear map, so that the loss computes logits and their gradients in chunks.
+    """A model whose last operation is a linear map, so that the loss can compute logits and their gradients in chunks.
 
-    Its first weights: of linear maps Xavier-uniform (Glorot and Bengio 2010), with zero biases; of embeddings normal
-    with standard deviation D^-1/2 (as in tensor2tensor, the code of the Transformer's paper), so that they have unit
-    variance when scaled by sqrt(D), and logits about unit variance when tied to the output; of learned positions
-    normal with 0.02. Other modules, such as recurrent layers and norms, have their own.
+    Initial weights: linear maps are Xavier-uniform (Glorot and Bengio 2010), with zero biases. Embeddings are normal
+    with standard deviation D^-1/2 (as in tensor2tensor, the code of the Transformer's paper): scaled by sqrt(D) they
+    have unit variance, and tied to the output they give logits of about unit variance. Learned positions are normal
+    with 0.02. Other modules, such as recurrent layers and norms, initialise themselves.
     """
 
     output: nn.Linear
     """(..., D) -> logits (..., V), with or without a bias."""
     src_positions: nn.Module
-    """Added to scaled source embeddings."""
+    """Adds positions to scaled source embeddings."""
     alignment_layer = 0
-    """The decoder layer whose cross-attention aligns words, from 0."""
+    """Index of the decoder layer whose cross-attention aligns words."""
 
     def __init__(
         self, config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig, d_embedding: int
     ) -> None:
-        """Make the embeddings and, for a source of vectors, the layer in the place of the source's."""
+        """Make the embeddings; a source of vectors has a `VectorLayer` instead."""
         super().__init__()
         self.scale = math.sqrt(d_embedding)
         self.src_vectors: VectorLayer | None = None
@@ -124,7 +125,7 @@ class TrainableModel(Seq2SeqModel[M, S]):
         self.dropout = Dropout(config.dropout)
 
     def initialise(self, tie_embeddings: str) -> None:
-        """Set the first weights, once the model has all of its modules, and tie the output to the embeddings."""
+        """Set the initial weights, once the model has all of its modules, and tie the output to the embeddings."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -138,17 +139,17 @@ class TrainableModel(Seq2SeqModel[M, S]):
             self.output.weight = self.tgt_embedding.weight
 
     def embed_sources(self, source: Source) -> Source:
-        """The same sources as vectors, which `encode` and all that has its arguments accept: (B, S) -> (B, S, D).
+        """Replace ids by their embeddings, which `encode` and `forward` also accept: (B, S) -> (B, S, D).
 
-        What follows, such as the scale and positions, is added when they are encoded; vectors stay as they are. A
-        gradient with respect to them says what the model makes of each source position.
+        Scale and positions are applied when they are encoded; vectors stay as they are. A gradient with respect to
+        them shows the influence of each source position.
         """
         if self.src_vectors is not None or source.values.is_floating_point():
             return source
         return Source(self.src_embedding(source.values), source.mask)
 
     def first_states(self, source: Source) -> Source:
-        """Sources of ids, of their embeddings, or of vectors -> what the first layer of the encoder reads, (B, S, D)"""
+        """Sources of ids, of their embeddings, or of vectors -> the input of the first encoder layer, (B, S, D)"""
         if self.src_vectors is not None:
             vectors: Source = self.src_vectors(source)
             return vectors
@@ -157,7 +158,7 @@ class TrainableModel(Seq2SeqModel[M, S]):
 
     @abstractmethod
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
-        """The decoder's states, the input of `output`: the arguments of `forward` -> (B, T, D)."""
+        """The decoder's states, the input of `output`, for the arguments of `forward`: (B, T, D)."""
 
     def forward(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> logits (B, T, V)"""
@@ -172,20 +173,20 @@ class TrainableModel(Seq2SeqModel[M, S]):
         return weights.mean(dim=1)
 
     def compile_layers(self, backend: Backend) -> None:
-        """Compile the layers with a backend of torch.compile, for batches of any shape; none by default."""
+        """Compile the layers with a backend of torch.compile, for batches of any shape; by default does nothing."""
 
     def padding_rows(self, src_pad: int, tgt_pad: int) -> list[tuple[Tensor, int]]:
-        """The rows of embeddings and output, with its bias, that belong to `<pad>` and may not be trained; mostly none.
+        """The rows for `<pad>` in embeddings, output and its bias that must not be trained; usually none.
 
-        In a new model the rows of matrices are then set to zero.
+        A new model has zeros in these rows of its matrices.
         """
         return []
 
     def part_of(self, name: str) -> ModelPart:
-        """The part of the model that a parameter is in, by its name; a shared one has several names, and parts.
+        """The part of the model that a parameter belongs to, by its name; a shared one has several names and parts.
 
-        Positions and the first layer of vectors belong to the embeddings, a last norm to its layers, and what a
-        recurrent decoder has beside its layers to the decoder.
+        Positions and a `VectorLayer` belong to the embeddings, a final norm to its layers, and a recurrent decoder's
+        other modules to the decoder.
         """
         match name.split(".")[0]:
             case "output":

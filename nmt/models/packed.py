@@ -1,4 +1,4 @@
-"""Linear maps for decoding on a CPU, with their weights in the memory layout that oneDNN multiplies fastest.
+"""Packed linear maps for decoding on a CPU: weights in the memory layout that oneDNN multiplies fastest.
 
 In fp32, torch's own linear map calls MKL, which is slower than oneDNN on AMD processors. The operations used here are
 internal to torch's compiler and not documented, so `can_pack` tests them first.
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from nmt.models.recurrence import Recurrence
 
-TYPICAL_ROWS = 64  # the layout is optimised for this number of rows; any other works too
+TYPICAL_ROWS = 64  # the layout is optimised for this number of rows; others work, too
 
 
 class PackedLinear(nn.Module):
-    """A linear map without parameters; later changes of the weight (E, D) that it was made from do not affect it."""
+    """A linear map without parameters. It holds a copy of the weight (E, D), which later changes do not affect."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -31,9 +31,9 @@ class PackedLinear(nn.Module):
 
 
 def pack_linear_maps(model: nn.Module) -> None:
-    """Replace every fp32 linear map on a CPU, in a model used only for decoding, if this torch supports it.
+    """Pack every fp32 linear map on a CPU, in a model used only for decoding, if this torch supports it.
 
-    Those of a recurrent layer's steps, too. Whole sequences keep torch's kernels.
+    This includes the steps of recurrent layers; over whole sequences they keep torch's kernels.
     """
     if not can_pack():
         return
@@ -51,7 +51,7 @@ def _is_packable(weight: Tensor) -> bool:
 
 @functools.cache
 def can_pack() -> bool:
-    """Whether this torch has the operations, and they compute a linear map."""
+    """True if this torch has the operations and they compute a linear map."""
     linear, x = nn.Linear(4, 3), torch.ones(2, 4)
     try:
         return torch.allclose(PackedLinear(linear.weight, linear.bias)(x), linear(x), atol=1e-5)

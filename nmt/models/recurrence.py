@@ -1,4 +1,4 @@
-"""Recurrent layers: GRU and LSTM, whole sequences in torch's kernels and single steps written out.
+"""Recurrent layers: GRU and LSTM, with torch's kernels for whole sequences and single steps written out.
 
 Shapes: B batch, K beams, S length, F input width, D width of the states, G gates (3 in a GRU, 4 in an LSTM).
 """
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 Cell = Literal["gru", "lstm"]
 States = tuple[Tensor, ...]
-"""The state of a layer, each tensor (..., D): (h,) of a GRU, (h, c) of an LSTM."""
+"""The state of a layer: (h,) in a GRU, (h, c) in an LSTM, each (..., D)."""
 NUM_GATES = {"gru": 3, "lstm": 4}
 NUM_STATES = {"gru": 1, "lstm": 2}
 
 
 class Recurrence(nn.Module):
-    """One layer in one direction: an `nn.GRU` or `nn.LSTM`, and a step of it.
+    """One layer in one direction: an `nn.GRU` or `nn.LSTM` for sequences, and its single step.
 
     GRU (Cho et al. 2014), with the reset gate applied after the product, as torch, cuDNN and oneDNN have it:
 
@@ -30,8 +30,8 @@ class Recurrence(nn.Module):
         i, f, o = sigmoid(W x + U h) each      g = tanh(W_g x + U_g h)
         c' = f * c + i * g                     h' = o * tanh(c')
 
-    Each product has a bias. Initialisation: W Xavier-uniform and U orthogonal for each gate (as in Bahdanau et al.
-    2015), biases zero, but 1 for the forget gate, so that an LSTM remembers at first (Jozefowicz et al. 2015).
+    Each product has a bias. Initialisation: for each gate, W is Xavier-uniform and U orthogonal (as in Bahdanau et al.
+    2015). Biases are zero, but 1 in the forget gate, so that an LSTM remembers at first (Jozefowicz et al. 2015).
     """
 
     def __init__(self, cell: Cell, d_input: int, d_model: int) -> None:
@@ -47,7 +47,7 @@ class Recurrence(nn.Module):
                     nn.init.xavier_uniform_(gate)
                 elif not gate.is_meta:  # on the meta device, torch would import its compiler for it, for seconds
                     nn.init.orthogonal_(gate)
-        self.packed_maps: tuple[nn.Module, nn.Module] | None = None  # the products of a step, once they are packed
+        self.packed_maps: tuple[nn.Module, nn.Module] | None = None  # W and U of a step, once they are packed
         if cell == "lstm":
             self.input_map[1].data[d_model : 2 * d_model] = 1
 
@@ -64,12 +64,12 @@ class Recurrence(nn.Module):
         return weight, bias
 
     def forward(self, x: Tensor, first: States | None = None) -> Tensor:
-        """All steps at once, from zeros or from a state of (B, D): (B, S, F) -> h after each, (B, S, D)."""
+        """All steps at once, from zeros or from `first`, (B, D) each: (B, S, F) -> h after each step, (B, S, D)."""
         start = None
         if first is not None:
             parts = [part[None].to(x.dtype).contiguous() for part in first]  # (1, B, D) each
             start = parts[0] if self.cell == "gru" else tuple(parts)
-        # cuDNN computes gradients in training mode alone.
+        # cuDNN computes gradients only in training mode.
         without_cudnn = x.is_cuda and torch.is_grad_enabled() and not self.training
         with torch.backends.cudnn.flags(enabled=False) if without_cudnn else contextlib.nullcontext():
             states: Tensor = self.kernel(x, start)[0]
@@ -80,7 +80,7 @@ class Recurrence(nn.Module):
         return F.linear(x, *self.input_map) if self.packed_maps is None else self.packed_maps[0](x)
 
     def step(self, products: Tensor, states: States) -> States:
-        """The state after one more input x: its `products` (B, K, G D), states (B, K, D) -> (B, K, D)"""
+        """The states after one more input x, given its `products`: (B, K, G D), states (B, K, D) -> (B, K, D)"""
         h = states[0]
         recurrent = F.linear(h, *self.recurrent_map) if self.packed_maps is None else self.packed_maps[1](h)
         return _gru(products, recurrent, *states) if self.cell == "gru" else _lstm(products, recurrent, *states)
@@ -103,10 +103,10 @@ def _lstm(products: Tensor, recurrent: Tensor, h: Tensor, c: Tensor) -> States:
 
 
 class Bidirectional(nn.Module):
-    """A layer that reads its input from left to right and from right to left, with D/2 states in each direction.
+    """A layer that reads its input in both directions, with states of width D/2 in each.
 
-    Sources are padded on the right. So padding follows the real positions from left to right, and from right to left
-    too, because each source is reversed within its own length: no state of a real position depends on padding.
+    Sources are padded on the right, and each is reversed within its own length. So padding follows the real positions
+    in both directions, and no state of a real position depends on it.
     """
 
     def __init__(self, cell: Cell, d_input: int, d_model: int) -> None:
@@ -121,9 +121,7 @@ class Bidirectional(nn.Module):
 
 
 def reversal_within(mask: Tensor) -> Tensor:
-    """For each position of a batch, flattened, the one that is there when each row's real positions are reversed.
-
-    (B, S) bool -> (B * S,) int64.
+    """The order of a flattened batch in which each row's real positions are reversed: (B, S) bool -> (B * S,) int64.
 
     >>> reversal_within(torch.tensor([[True, True, True], [True, True, False]])).tolist()
     [2, 1, 0, 4, 3, 5]

@@ -3,27 +3,27 @@
     source -> Embedding (or, of vectors, VectorLayer) -> Bidirectional x N -> memory
     tgt_in -> Embedding -> Recurrence x N -> s -> attention to memory -> states -> output -> logits
 
-One decoder serves all kinds of attention. With e the embedding of a piece, and s_t the state of the last layer:
+One decoder serves all kinds of attention. With e the embedding of a piece and s_t the state of the last layer:
 
-    v = [the last state of the left-to-right encoder; the last one of the right-to-left encoder]
-    first states of each decoder layer = tanh(W_b v + b)                 the bridge
+    v = [last state of the left-to-right encoder; last state of the right-to-left encoder]
+    initial states of each decoder layer = tanh(W_b v + b)               the bridge
     s_t = cell([e(y_{t-1}); a_{t-1}], s_{t-1})                           a_0 = 0; no a without input feeding
     c_t = sum over the source of softmax(e(s_t, h)) h                    SourceAttention
     a_t = tanh(W_c [s_t; c_t])                                           the attentional vector; s_t without attention
     logits = W_o (W_r a_t)                                               no W_r where d_embedding = d_model
 
-What differs from the papers:
+Differences from the papers:
 
-- Luong et al. 2015 has unidirectional LSTMs of 4 layers, whose last states, layer by layer, start the decoder's, and no
-  bridge; its scores and input feeding are these.
+- Luong et al. 2015 has unidirectional LSTMs of 4 layers, and each decoder layer starts from the last state of its
+  encoder layer, without a bridge. The scores and input feeding are the same.
 - Bahdanau et al. 2015 attends with the state before the step, s_{t-1}, gives c_t to the cell, and has a maxout layer
-  before the logits. Here Luong's order serves the additive score, too: c_t comes to the cell through a_t, one step
+  before the logits. Here the additive score, too, follows Luong's order: c_t reaches the cell through a_t, one step
   later.
-- Sutskever et al. 2014 has a unidirectional LSTM of 4 layers, and reverses the source instead of reading it in both
-  directions; all of the last states start the decoder's, without a bridge.
+- Sutskever et al. 2014 has unidirectional LSTMs of 4 layers and reverses the source instead of reading it in both
+  directions. Each decoder layer starts from the last state of its encoder layer, without a bridge.
 
-Without encoder layers (N = 0), which vectors and images may have, the decoder attends to the first layer's output h,
-and v is its mean: Xu et al. 2015, "Show, Attend and Tell", with Luong's order of attention.
+Without encoder layers (N = 0; vectors and images only), the decoder attends to the output h of the first layer, and v
+is its mean: Xu et al. 2015, "Show, Attend and Tell", with Luong's order of attention.
 
 Embeddings are scaled by sqrt(E), as in the Transformer. Shapes: B batch, K beams, S source length, T target length,
 E d_embedding, D d_model, G gates, V vocabulary. Masks are bool, True = may attend.
@@ -43,7 +43,7 @@ from nmt.models.recurrence import NUM_GATES, NUM_STATES, Bidirectional, Recurren
 from nmt.models.source import Source
 
 
-class Memory(NamedTuple):
+class RnnMemory(NamedTuple):
     """The encoder's output for B sources."""
 
     states: Tensor
@@ -51,12 +51,12 @@ class Memory(NamedTuple):
     mask: Tensor
     """(B, S) bool, True = may attend"""
     last: Tensor
-    """v, the last states of both directions, (B, D): all that a decoder without attention sees of the source. The mean
-    of the states if there are no encoder layers."""
+    """v, (B, D): the last states of both directions, or without encoder layers the mean of the states. A decoder
+    without attention sees nothing else of the source."""
 
 
 class Attended(NamedTuple):
-    """What the decoder attends to, computed once for B sources."""
+    """Input of the decoder's attention, computed once for B sources."""
 
     keys: Tensor
     """(B, S, D)"""
@@ -67,13 +67,13 @@ class Attended(NamedTuple):
 
 
 class SourceAttention(nn.Module):
-    """Weights a = softmax over the source of e(s, h), and the context c = sum of a h; no heads.
+    """Attention with a single head: weights a = softmax over the source of e(s, h), and the context c = sum of a h.
 
         additive    e = v . tanh(W s + U h + b)     Bahdanau et al. 2015, appendix A.1.2
         dot         e = s . h                       Luong et al. 2015, section 3.1
         general     e = s . W h                     the same
 
-    U h + b or W h are the keys: they are computed once for each source.
+    The keys, U h + b or W h, are computed once for each source.
     """
 
     def __init__(self, score: Literal["additive", "dot", "general"], d_model: int) -> None:
@@ -92,7 +92,7 @@ class SourceAttention(nn.Module):
     def forward(self, query: Tensor, keys: Tensor, memory: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Queries (B, T, D), keys and memory (B, S, D), bias (B, 1, S) -> contexts (B, T, D), weights (B, T, S)
 
-        A query is s, or W s of the additive score. `bias` is 0 where a position may be attended to and a low number
+        A query is s, or W s for the additive score. `bias` is 0 where a position may be attended to and a low number
         elsewhere.
         """
         if self.score == "additive":
@@ -113,7 +113,6 @@ class RnnState:
 
     def select_beams(self, beams: Tensor) -> None:
         """(B, K): replace hypothesis k of sentence b by hypothesis `beams[b, k]`."""
-
         self._change(lambda part: part.gather(1, beams[:, :, None].expand(-1, -1, part.shape[2])))
 
     def select_sentences(self, sentences: Tensor) -> None:
@@ -126,7 +125,7 @@ class RnnState:
         self.fed = None if self.fed is None else change(self.fed)
 
 
-class Rnn(TrainableModel[Memory, RnnState]):
+class Rnn(TrainableModel[RnnMemory, RnnState]):
     """Embeddings, bidirectional encoder, bridge, decoder with or without attention, and output projection."""
 
     def __init__(
@@ -152,19 +151,19 @@ class Rnn(TrainableModel[Memory, RnnState]):
         self.output = nn.Linear(d_embedding, tgt_vocab_size, bias=False)
         self.initialise(config.tie_embeddings)
 
-    def encode(self, source: Source) -> Memory:
+    def encode(self, source: Source) -> RnnMemory:
         """Sources of ids, of their embeddings, or of vectors -> states (B, S, D), their mask, and v (B, D)"""
         x, mask = self.first_states(source)  # (B, S, E), or (B, S, D) without encoder layers
         if not len(self.encoder):
             real = mask[:, :, None].to(x.dtype)
-            return Memory(x, mask, (x * real).sum(dim=1) / real.sum(dim=1))
+            return RnnMemory(x, mask, (x * real).sum(dim=1) / real.sum(dim=1))
         reversal = reversal_within(mask)
         for layer in self.encoder:
             x = self.dropout(layer(x, reversal))  # (B, S, D)
         # The first of the reversed positions is the last real one.
         rightward, leftward = reordered(x, reversal)[:, 0], x[:, 0]
         half = x.shape[2] // 2
-        return Memory(x, mask, torch.cat([rightward[:, :half], leftward[:, half:]], dim=-1))
+        return RnnMemory(x, mask, torch.cat([rightward[:, :half], leftward[:, half:]], dim=-1))
 
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> (B, T, E)"""
@@ -175,8 +174,8 @@ class Rnn(TrainableModel[Memory, RnnState]):
         weights = self._decode(tgt_in, self.encode(source))[1]
         return {} if weights is None else {"decoder.0.cross": weights[:, None]}
 
-    def _decode(self, tgt_in: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None]:
-        """(B, T), memory of B sources -> states (B, T, E), attention weights (B, T, S) if there are any"""
+    def _decode(self, tgt_in: Tensor, memory: RnnMemory) -> tuple[Tensor, Tensor | None]:
+        """(B, T), memory of B sources -> states (B, T, E) and attention weights (B, T, S), None without attention"""
         x = self.dropout(self.tgt_embedding(tgt_in) * self.scale)  # (B, T, E)
         state = self.start(memory, 1, tgt_in.shape[1])
         if self.feed is not None:
@@ -189,8 +188,8 @@ class Rnn(TrainableModel[Memory, RnnState]):
         vectors, some_weights = self._attend(x, state)
         return self.readout(vectors), some_weights
 
-    def start(self, memory: Memory, beam_size: int, max_length: int) -> RnnState:
-        """The bridge, and the keys of the memory."""
+    def start(self, memory: RnnMemory, beam_size: int, max_length: int) -> RnnState:
+        """Compute the bridge, and the keys of the memory."""
         firsts = torch.tanh(self.bridge(memory.last)).to(self.tgt_embedding.weight.dtype)[:, None]  # (B, 1, ...)
         layers = [layer.chunk(NUM_STATES[self.cell], dim=-1) for layer in firsts.chunk(len(self.decoder), dim=-1)]
         fed = torch.zeros_like(layers[0][0]) if self.feed is not None else None  # (B, 1, D)
@@ -210,9 +209,9 @@ class Rnn(TrainableModel[Memory, RnnState]):
         return logits
 
     def _advance(self, inputs: Tensor, state: RnnState) -> tuple[Tensor, Tensor | None]:
-        """One more piece of every hypothesis, as the first layer's products with it, (B, K, G D); changes `state`.
+        """Advance every hypothesis by one piece, given the first layer's products for it; changes `state`.
 
-        -> (B, K, D), attention weights (B, K, S)
+        (B, K, G D) -> attentional vectors (B, K, D), attention weights (B, K, S)
         """
         if self.feed is not None and state.fed is not None:
             inputs = inputs + self.feed(state.fed)

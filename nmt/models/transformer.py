@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention Is All You Need").
 
-    source -> Embedding (or, of vectors, VectorLayer) -> EncoderLayer x N -> memory
+    source -> Embedding (VectorLayer for vectors) -> EncoderLayer x N -> memory
     tgt_in -> Embedding -> DecoderLayer x N (attending to memory) -> states -> output -> logits
 
 Shapes: B batch, K beams, H heads, S source length, T target length, D d_model, V vocabulary.
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nmt.config.inference import TransformerConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.models.attention import KeyValueCache, MultiHeadAttention, Recorded, attention_bias
+from nmt.models.attention import KeyValueCache, MultiHeadAttention, WeightsRecord, attention_bias
 from nmt.models.dropout import Dropout
 from nmt.models.embeddings import PositionEmbeddings
 from nmt.models.interface import Backend, L, Layers, TrainableModel
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them, applied to each position separately (section 3.3).
+    """Feed-forward network: two linear maps with an activation between them, applied to each position (section 3.3).
 
     `swiglu` (Shazeer 2020, "GLU Variants Improve Transformer") adds a gate: (silu(x W) * x V) U.
     """
@@ -45,7 +45,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
-        # Flattened first, since changing a view in place (relu_) makes autograd copy.
+        # Flattened first, because autograd copies a view that is changed in place (relu_).
         rows = x.flatten(0, 1)  # (B * T, D)
         inner = self.inner(rows)  # (B * T, d_ff)
         inner = self.activation(inner) if self.gate is None else self.activation(self.gate(rows)) * inner
@@ -54,7 +54,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Pre-norm, x + dropout(part(norm(x))), or post-norm, norm(x + dropout(part(x)))."""
+    """Residual connection: pre-norm, x + dropout(part(norm(x))), or post-norm, norm(x + dropout(part(x)))."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention over the source, then a feed-forward network.
+    """Encoder layer: self-attention over the source, then a feed-forward network.
 
     >>> layer = EncoderLayer(TransformerConfig(d_model=8, num_heads=2, d_ff=16))
     >>> layer(torch.randn(1, 3, 8), torch.ones(1, 1, 1, 3, dtype=torch.bool)).shape
@@ -83,7 +83,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, x: Tensor, src_mask: Tensor, recorded: Recorded = None) -> Tensor:
+    def forward(self, x: Tensor, src_mask: Tensor, recorded: WeightsRecord = None) -> Tensor:
         """(B, S, D), mask (B, 1, 1, S) -> (B, S, D)"""
         x = self.self_residual(x, lambda y: self.self_attention(y, y, src_mask, recorded=recorded))
         fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
@@ -100,7 +100,7 @@ class LayerState(NamedTuple):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention over the target so far, attention to the memory, a feed-forward network."""
+    """Decoder layer: causal self-attention, cross-attention to the memory, then a feed-forward network."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor, recorded: Recorded = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor, recorded: WeightsRecord = None) -> Tensor:
         """(B, T, D), (B, S, D), mask (B, 1, 1, S) -> (B, T, D)
 
         Targets are padded on the right, so the look-ahead mask alone keeps real positions from attending to padding.
@@ -124,7 +124,7 @@ class DecoderLayer(nn.Module):
     def step(self, x: Tensor, prefix_bias: Tensor, src_bias: Tensor, state: LayerState) -> Tensor:
         """One new position of every hypothesis: (B, K, D), biases (B, 1, K, places), (B, 1, 1, S) -> (B, K, D)"""
 
-        # The hypotheses of a sentence are K queries to one shared cache of prefixes and one shared memory.
+        # A sentence's hypotheses are K queries to one shared cache of prefixes and one shared memory.
         def self_attention(y: Tensor) -> Tensor:
             state.prefixes.append(*self.self_attention.keys_values(y))
             return self.self_attention.attend_cached(y, state.prefixes, prefix_bias)
@@ -148,8 +148,8 @@ class TransformerState:
     """The decoder's state in a search: B sentences, K hypotheses each, `length` positions so far.
 
     A step adds K places to a sentence's cache, one for each hypothesis. Places never move: an attention bias selects
-    the places of a hypothesis's own prefix, so reordering hypotheses changes this small bias and copies no keys and
-    values. The bias of two hypotheses after two steps, both extending the first one (0 = may attend, - = may not):
+    the places of a hypothesis's own prefix. So reordering hypotheses changes this small bias and copies no keys or
+    values. Example: two hypotheses after two steps, both extending the first one (0 = may attend, - = may not):
 
         place of    step 1: first  second    step 2: first  second
         first                0      -                 0      -
@@ -201,29 +201,29 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         shared = config.share_layers
         self.encoder = layers_of(lambda: EncoderLayer(config), config.num_encoder_layers, shared)
         self.decoder = layers_of(lambda: DecoderLayer(config), config.num_decoder_layers, shared)
-        # Post-norm layers end in a norm; after pre-norm layers a last norm is needed.
+        # Post-norm layers end in a norm; pre-norm layers need a final one.
         pre_norm = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model, eps=layout.norm_epsilon) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model, eps=layout.norm_epsilon) if pre_norm else nn.Identity()
         self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=layout.output_bias)
         self.initialise(config.tie_embeddings)
-        # The second of two or three layers is as often right as the mean over all (docs/lab/speed.md), and CTranslate2
-        # returns the attention of one layer.
+        # Of two or three layers, the second aligns words as well as the mean over all (docs/lab/speed.md), and
+        # CTranslate2 returns the attention of a single layer.
         self.alignment_layer = config.num_decoder_layers // 2
 
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> (B, T, D)"""
         return self.decode(tgt_in, self.encode(source))
 
-    def encode(self, source: Source, recorded: Recorded = None) -> Memory:
-        """Sources of ids, of their embeddings, or of vectors -> states (B, S, D) and their mask"""
+    def encode(self, source: Source, recorded: WeightsRecord = None) -> Memory:
+        """Sources of ids, of their embeddings, or of vectors -> states (B, S, D) and mask (B, S)"""
         x, src_mask = self.first_states(source)
         mask = for_heads(src_mask)
         for layer in self.encoder:
             x = layer(x, mask, recorded)
         return Memory(self.encoder_norm(x), src_mask)
 
-    def decode(self, tgt_in: Tensor, memory: Memory, recorded: Recorded = None) -> Tensor:
+    def decode(self, tgt_in: Tensor, memory: Memory, recorded: WeightsRecord = None) -> Tensor:
         """(B, T), memory of B sources -> (B, T, D)"""
         x, mask = self._embed_targets(tgt_in), for_heads(memory.mask)
         for layer in self.decoder:
@@ -234,16 +234,13 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def _embed_targets(self, tgt_in: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
         vectors = self.tgt_embedding(tgt_in) * self.scale
-        if self.zero_bos_embedding:  # position 0 is always the start
+        if self.zero_bos_embedding:  # position 0 always holds the start id
             vectors = F.pad(vectors[:, 1:], (0, 0, 1, 0))
         embedded: Tensor = self.dropout(self.tgt_positions(vectors))
         return embedded
 
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
-        """B sources, (B, T) -> "encoder.N.self" (B, H, S, S), "decoder.N.self" (B, H, T, T) and ".cross" (B, H, T, S)
-
-        They are recorded while the states are computed.
-        """
+        """B sources, (B, T) -> "encoder.N.self" (B, H, S, S), "decoder.N.self" (B, H, T, T), ".cross" (B, H, T, S)"""
         recorded: list[Tensor] = []
         self.decode(tgt_in, self.encode(source, recorded), recorded)
         names = [f"encoder.{number}.self" for number in range(len(self.encoder))]
@@ -276,7 +273,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         return logits
 
     def compile_layers(self, backend: Backend) -> None:
-        """As `TrainableModel.compile_layers`: layers of one kind share their code, so two are compiled, not all."""
+        """As `TrainableModel.compile_layers`. Layers of one kind share their code, so only two are compiled."""
         for layer in (*self.encoder, *self.decoder):
             layer.compile(dynamic=True, backend=backend)
 
@@ -293,5 +290,5 @@ class Transformer(TrainableModel[Memory, TransformerState]):
 
 
 def layers_of(make: Callable[[], L], count: int, shared: bool) -> Layers[L]:
-    """`count` layers; `shared`: one layer, `count` times."""
+    """`count` layers, or if `shared`, one layer `count` times."""
     return Layers([make()] * count if shared else [make() for _ in range(count)])

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nmt.models.attention import KeyValueCache, MultiHeadAttention, _any_shape, attention_bias, attention_weights
+from nmt.models.attention import KeyValueCache, MultiHeadAttention, _without_cudnn, attention_bias, attention_weights
 from nmt.models.source import for_heads, look_ahead_mask
 
 B, H, Q, S, D = 3, 4, 5, 7, 24
@@ -307,9 +307,9 @@ def test_weights_in_half_precision_are_rounded_once(is_masked: bool, autocast: b
 
 def test_on_a_gpu_attention_needs_no_plan_for_each_shape() -> None:
     assert torch.backends.cuda.cudnn_sdp_enabled()
-    with _any_shape(is_cuda=True):
+    with _without_cudnn(is_cuda=True):
         assert not torch.backends.cuda.cudnn_sdp_enabled()
         assert torch.backends.cuda.flash_sdp_enabled()
         assert torch.backends.cuda.mem_efficient_sdp_enabled()
-    with _any_shape(is_cuda=False):
+    with _without_cudnn(is_cuda=False):
         assert torch.backends.cuda.cudnn_sdp_enabled()

@@ -26,7 +26,7 @@ from nmt.errors import ConfigError, RunError
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel
-from nmt.models.rnn import Memory, Rnn, SourceAttention
+from nmt.models.rnn import Rnn, RnnMemory, SourceAttention
 from nmt.models.source import Source, pad
 from nmt.models.transformer import Transformer
 from nmt.tokenizers.vocabulary import BOS_ID, PAD_ID
@@ -213,12 +213,12 @@ def test_without_attention_the_source_is_seen_through_one_vector(cell: str, atte
     """Two sources that have the same last states give the same logits, unless the decoder attends to the others."""
     model, tgt_in = make(cell=cell, attention=attention), targets(TARGETS)
 
-    def logits(memory: Memory) -> Tensor:
+    def logits(memory: RnnMemory) -> Tensor:
         model.encode = lambda _: memory  # type: ignore[method-assign]
         return model(source(SOURCES), tgt_in)
 
     memory = model.encode(source(SOURCES))
-    other = Memory(torch.randn_like(memory.states), memory.mask.flip(0), memory.last)
+    other = RnnMemory(torch.randn_like(memory.states), memory.mask.flip(0), memory.last)
     assert torch.equal(logits(memory), logits(other)) == (attention == "none")
     assert not torch.equal(logits(memory), logits(memory._replace(last=memory.last + 0.1)))
 
