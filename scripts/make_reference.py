@@ -4,7 +4,7 @@
 usage: scripts/make_reference.py [--check]
 
 A key's text is the docstring below its field; a command's is that of its function, an option's its help. The words are
-those of nmt/insight/glossary.py. --check writes nothing and fails if a file is not what the code says.
+those of nmt/insight/static/glossary.yaml. --check writes nothing and fails if a file is not what the code says.
 """
 
 import argparse
@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
+import yaml
 
 from nmt.cli.main import app
 from nmt.config.reference import Key, Variant, schema_text, sections
-from nmt.insight.glossary import GLOSSARY
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+GLOSSARY = REPOSITORY / "nmt" / "insight" / "static" / "glossary.yaml"
 PAGE = REPOSITORY / "docs" / "reference.md"
 WORDS = REPOSITORY / "docs" / "words.md"
 SCHEMA = REPOSITORY / "configs" / "schema.json"
@@ -48,8 +49,11 @@ def page() -> str:
 
 def words() -> str:
     """Return the page of the glossary."""
-    head = "# Words\n<!-- Made by scripts/make_reference.py from nmt/insight/glossary.py. -->\n\n"
-    return head + "".join(_wrapped(f"- **{term}**: {meaning}", "  ") for term, meaning in GLOSSARY.items())
+    head = "# Words\n<!-- Made by scripts/make_reference.py from nmt/insight/static/glossary.yaml. -->\n\n"
+    return head + "".join(
+        _wrapped(f"- **{term}**: {meaning}", "  ")
+        for term, meaning in yaml.safe_load(GLOSSARY.read_text("utf-8")).items()
+    )
 
 
 def _contents() -> Iterator[str]:
