@@ -27,36 +27,36 @@ from nmt.training.record import read_record
 from nmt.training.start import train_in_processes
 
 GENERAL_TEXT, SAMPLE = 0.85, 10_000
-"""The share of general text in an epoch, by the characters of targets in the first pairs of each corpus: what a pair
-weighs in the loss grows with its length (docs/lab/adapt.md)."""
+"""The share of general text in an epoch, by target characters in the first pairs of each corpus: a pair's weight in the
+loss grows with its length (docs/lab/adapt.md)."""
 RATE, RATE_ALONE, RATE_OF_IMPORTED = 0.4, 0.1, 1e-4
-"""The peak learning rate: as a share of that with which the base was trained, with general text mixed in and without;
-and where that is not known. Marian's recipes peak at 3e-4."""
+"""The peak learning rate: relative to that of the base model's training, with general text mixed in and without; and
+absolute, where that is unknown. Marian's recipes peak at 3e-4."""
 TRAINING = {"best_metric": None, "patience": None, "schedule": "cosine", "batch_tokens": 2048, "ema_decay": 0.99}
-"""Other defaults than those of a fine-tuning: little of each update is new text, and the rate falls to 0. So the last
-weights are the model: a few dozen lines of new text give noisy scores, and general text regains most at the end."""
-MIN_UPDATES, MAX_UPDATES, UPDATES_OF_PAIR = 2000, 10_000, 0.28
-"""More for much new text (docs/lab/adapt.md)."""
+"""Defaults that differ from those of a fine-tuning: little of each update is new text, and the rate falls to 0. The
+last weights are the model: a few dozen lines of new text give noisy scores, and general text recovers most at the
+end."""
+MIN_UPDATES, MAX_UPDATES, UPDATES_PER_PAIR = 2000, 10_000, 0.28
+"""Updates of a training: a number per new pair, within these limits (docs/lab/adapt.md)."""
 NUM_VALIDATIONS = 20
 MIN_PAIRS = 50
-"""Of the new text: fewer cannot be divided into text to train on, to watch the training with, and to report on."""
+"""Pairs of new text; fewer cannot be divided into text for training, validation and test."""
 MIN_HELD_OUT = 10
 NEW_SHARE, MAX_NEW = 0.1, 500
-"""Of the new text, held out for validation, and for the test set."""
+"""Pairs of new text held out for validation, and as many for the test set."""
 GENERAL_SHARE, MAX_GENERAL = 0.2, 3000
-"""Of the text of --keep, held out for a test set: 1,000 captions give an interval of 0.7 BLEU to both sides, 3,000 one
-of 0.4."""
+"""Pairs of --keep held out for a test set. With 1,000 captions the 95% interval is ±0.7 BLEU, with 3,000 ±0.4."""
 
 
 class Plan(NamedTuple):
-    """A configuration that was planned, and the names of its test sets."""
+    """The names of the test sets in a planned configuration."""
 
     is_written: bool
-    """Whether the configuration is new: a file with the same content stays."""
+    """False if the file had the same content before."""
     new: str
     """The test set of the new text."""
     general: tuple[str, ...]
-    """Those of general text."""
+    """The test sets of general text."""
 
 
 class Adaptation(NamedTuple):
@@ -133,7 +133,7 @@ def write_plan(
     if drawn is not None:
         section["train"] += [{**_dump(files), "replayed": True} for files in text]
         section["test"][tests[0]] = drawn
-    updates = max(MIN_UPDATES, min(MAX_UPDATES, 100 * round(pairs * UPDATES_OF_PAIR / 100)))
+    updates = max(MIN_UPDATES, min(MAX_UPDATES, 100 * round(pairs * UPDATES_PER_PAIR / 100)))
     training: dict[str, Any] = {"init_from": str(base.path), **TRAINING, "max_steps": updates}
     training |= {"validate_every": updates // NUM_VALIDATIONS, "learning_rate": _learning_rate(base, bool(text))}
     if not tests:
@@ -147,9 +147,10 @@ def write_plan(
 def _general_text(
     base: RunFolder, keep: Sequence[Path], stem: str, languages: tuple[str, str], own: Mapping[str, CorpusFiles]
 ) -> tuple[Sequence[CorpusFiles], tuple[str, ...], dict[str, Any] | None]:
-    """General text to mix in, the names of its test sets, and the one that was drawn from `keep`.
+    """The general text to mix in, the names of its test sets, and the test set drawn from `keep`, if any.
 
-    It is the text of `keep`, or else what the base was trained on; and its own test sets, where they still are.
+    The text is that of `keep`, or else the training text of the base model. Test sets of the base run count if they
+    still exist.
     """
     tests = tuple(name for name, files in own.items() if _exists(files))
     if keep:
@@ -160,13 +161,13 @@ def _general_text(
         text = ()
     if not tests:
         log.warning(
-            f"there is no general text to measure with: nothing says what {base.path} forgets. So its "
-            f"embeddings are frozen, and the model will be the mean of its weights and the fine-tuned ones. To measure "
-            f"what is lost: --keep FILE, pairs of general text"
+            f"there is no general text to measure how much {base.path} forgets. So its embeddings are frozen, and the "
+            f"model will be the mean of its weights and the fine-tuned ones. To measure it: --keep FILE, pairs of "
+            f"general text"
         )
     elif not text:
         log.warning(
-            f"the training text of {base.path} is not there, so none is mixed in, and more is forgotten; give "
+            f"the training text of {base.path} is missing, so no general text is mixed in and more is forgotten; give "
             f"pairs of general text with --keep FILE"
         )
     return text, tests, None
@@ -180,7 +181,7 @@ def _is_written(file: Path, settings: dict[str, Any], is_fresh: bool) -> bool:
         return False
     if there and not (is_fresh and there.startswith(head)):
         raise ConfigError(
-            f"{file} exists, and says something else than these options; to train as it says: nmt train {file}; or "
+            f"{file} exists with other settings than these options; to train with the file: nmt train {file}; or "
             f"give another --name, or replace it with --fresh"
         )
     write_text(file, text)
@@ -189,14 +190,14 @@ def _is_written(file: Path, settings: dict[str, Any], is_fresh: bool) -> bool:
 
 
 def _share_of_pairs(new_text: Iterable[CorpusFiles], general: Iterable[CorpusFiles]) -> float:
-    """The share of general pairs at which `GENERAL_TEXT` of the text is theirs."""
+    """The share of general pairs that makes general text `GENERAL_TEXT` of all text."""
     old, new = map(_mean_length, (general, new_text))
     pairs = GENERAL_TEXT / old / (GENERAL_TEXT / old + (1 - GENERAL_TEXT) / new)
     return round(min(pairs, 0.99), 2)  # data.replay is less than 1
 
 
 def _mean_length(corpora: Iterable[CorpusFiles]) -> float:
-    """The characters of a target, in the mean of the first pairs."""
+    """Mean characters of a target, in the first pairs."""
     targets = [len(tgt) for files in corpora for _, tgt in islice(read_pairs(files), SAMPLE)]
     return max(1.0, sum(targets) / max(1, len(targets)))
 
@@ -213,8 +214,8 @@ def _size(pairs: int, share: float, largest: int) -> int:
 
 
 def _unused_name(name: str, taken: Collection[str]) -> str:
-    """A name for a test set that none of the base has, such as that of an earlier adaptation."""
-    return next(found for found in chain([name], (f"{name}{number}" for number in count(2))) if found not in taken)
+    """A name for a test set that no test set of the base run has, such as that of an earlier adaptation."""
+    return next(free for free in chain([name], (f"{name}{number}" for number in count(2))) if free not in taken)
 
 
 def _dump(files: CorpusFiles) -> dict[str, Any]:
@@ -228,7 +229,7 @@ def _exists(files: CorpusFiles) -> bool:
 
 
 def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, str]) -> dict[str, Any]:
-    """A test set of general text, drawn as any hold-out, into the current folder."""
+    """A test set of general text, drawn as any hold-out and written to the current folder."""
     src, tgt = languages if languages[0] != languages[1] else (f"src.{languages[0]}", f"tgt.{languages[1]}")
     size = _size(count_pairs(general), GENERAL_SHARE, MAX_GENERAL)
     data = {
@@ -245,14 +246,12 @@ def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, s
     return _dump(drawn)
 
 
-# ---- The outcome of an adaptation: its model, and whether general text lost more than it may.
-
-
 def average_with_base(base: RunFolder, run: RunFolder) -> bool:
-    """Make the mean of the base's and the fine-tuned weights the model of a finished training, unless it is already.
+    """Make the mean of the base model's and the fine-tuned weights the model of a finished training.
 
-    Returns whether it was not. Wortsman et al. 2022 (WiSE-FT) recommend the middle where nothing says what is lost. The
-    fine-tuned weights stay in a file of their own, so that after a kill at any time the same call gives the same model.
+    Returns False if it was already. Wortsman et al. 2022 (WiSE-FT) recommend a mixing weight of 1/2 where forgetting
+    cannot be measured. The fine-tuned weights stay in a file of their own, so that after a kill at any time the same
+    call gives the same model.
     """
     with run.locked():
         if not run.fine_tuned_file.exists():
@@ -266,25 +265,25 @@ def average_with_base(base: RunFolder, run: RunFolder) -> bool:
             raise RunError(
                 f"{base.path}: its model has changed since {run.path} started from it; restore it, or --fresh"
             )
-        run.report_page.unlink(missing_ok=True)  # it is about the fine-tuned weights
+        run.report_page.unlink(missing_ok=True)  # it describes the fine-tuned weights
         write_weights(mean_of_weights([base.model_file, run.fine_tuned_file]), run.model_file)
     return True
 
 
 def verdict(changes: Sequence[Forgetting], general: Collection[str], max_drop: float) -> tuple[str, bool]:
-    """The first line of the result, and whether it is a warning that general text may have lost more than `max_drop`.
+    """The first line of the result, and True if it warns that general text may have lost more than `max_drop`.
 
-    The upper end of the drop's interval counts: what may be lost, as far as the test set can tell.
+    The upper end of the drop's confidence interval counts.
     """
     if not general:
         return (
-            "There was no general text to measure with (--keep FILE), so the model is the mean of the old weights and "
-            "the fine-tuned ones."
+            "There was no general text to measure forgetting (--keep FILE), so the model is the mean of the base model "
+            "and the fine-tuned weights."
         ), False
-    found = {one.name: one.change("bleu") for one in changes if one.name in general and "bleu" in one.before}
-    if missing := [name for name in general if name not in found]:
+    rows = {test.name: test.change("bleu") for test in changes if test.name in general and "bleu" in test.before}
+    if missing := [name for name in general if name not in rows]:
         return f"warning: --max-drop is not checked: {', '.join(missing)} could not be scored before and after", True
-    drops = ", ".join(f"{name} {row.change:+.2f} ({row.low:+.2f} to {row.high:+.2f})" for name, row in found.items())
-    if any(-row.low > max_drop for row in found.values()):
+    drops = ", ".join(f"{name} {row.change:+.2f} ({row.low:+.2f} to {row.high:+.2f})" for name, row in rows.items())
+    if any(-row.low > max_drop for row in rows.values()):
         return f"warning: general text may have lost more than {max_drop:g} BLEU (--max-drop): {drops}", True
     return f"General text has kept within {max_drop:g} BLEU (--max-drop): {drops}", False

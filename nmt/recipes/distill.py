@@ -1,8 +1,8 @@
 """Sequence-level knowledge distillation (Kim and Rush 2016, arXiv:1606.07947): the text that a student learns.
 
-Its teachers give N translations of each training source; of these, the most probable one and the one nearest to the
-reference, by sentence chrF (their section 3.4 has BLEU), become two corpora. The steps, each with its files in the
-student's folder, where those that are there are not made again:
+The teachers give N translations of each training source. The most probable one and the one nearest to the reference,
+by sentence chrF (BLEU in the paper's section 3.4), become two corpora. The steps, with their files in the student's
+folder; files that exist are not made again:
 
     clean        data.train               ->  text/real/train.en, text/real/train.de
     translate    text/real/train.en       ->  text/translated/1.jsonl
@@ -41,8 +41,8 @@ from nmt.tokenizers.statistics import survey
 from nmt.training.start import train_in_processes
 
 MAX_LEARNED = 0.5
-"""The share of a held-out set that a teacher may have learned. A few of its pairs are in any training text by chance,
-as short sentences are."""
+"""The share of a held-out set that a teacher may have learned. Some short sentences are in any training text by
+chance."""
 _FILES = set(CorpusFiles.model_fields)
 
 
@@ -55,22 +55,22 @@ def write_student(
     n_best: int = 8,
     keep_real: bool = False,
 ) -> Path:
-    """Translate the training text of a student's configuration, and write the one that learns it, which is returned.
+    """Translate the training text of a student's configuration; write and return the configuration that learns it.
 
-    It also learns the translations of `mono_src`, a text in the source language alone, and with `keep_real` the pairs
-    as people wrote them. Raises `ConfigError` or `RunError` for a configuration that is no student's, teachers that
-    cannot teach it or have learned its held-out text, a run that it cannot start from, or a folder that was begun with
-    others, or in which another process is at work.
+    The student also learns the translations of `mono_src`, a text in the source language alone, and with `keep_real`
+    the pairs as people wrote them. Raises `ConfigError` or `RunError` for an unsuitable configuration or base model,
+    teachers of other languages or sources, teachers that have learned its held-out text, and a folder that was begun
+    with others, or in which another process is at work.
     """
     config = load_config(file, overrides)
     if config.source.type != "text":
         raise ConfigError(f"the sources of this configuration are {config.source.type}, and nmt distill reads text")
-    started = []
+    bases = []
     if config.training.init_from is not None:
-        started.append(base_run(config.training.init_from))
+        bases.append(base_run(config.training.init_from))
         load_run_config(file, overrides, RunFolder(folder), is_fresh=True)  # refuses another model now, not later
     runs = _opened(teachers, config)
-    for key, run in [*(("training.init_from", run) for run in started), *(("--teacher", run) for run in runs)]:
+    for key, run in [*(("training.init_from", run) for run in bases), *(("--teacher", run) for run in runs)]:
         if run.path.resolve().is_relative_to(folder.resolve()):
             raise ConfigError(f"{key}: {run.path} is in the folder of the student; choose another --folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def write_student(
         data = with_hold_outs(config).data
         if data.validation.holdout == 0:
             raise ConfigError(
-                "data.validation: the training pairs would say which model is best; give more pairs, or files"
+                "data.validation: the training pairs would choose the best model; give more pairs, or files"
             )
         data = data.model_copy(update={"cleaning": data.cleaning.model_copy(update={"overlap": True})})
         record = {
@@ -92,14 +92,14 @@ def write_student(
             "text": [digest.hex() for digest in corpus_hashes([*data.train, *data.excluded_from_training])],
         }
         _begin(folder, record)
-        _check_learned([*runs, *started], data)
+        _check_learned([*runs, *bases], data)
         real, taught = _corpora(folder, data, runs, n_best)
         if mono_src is not None:
             taught.append({"src": str(mono_src.absolute()), "tgt": "text/translated/mono_src.txt"})
             _translate(runs, mono_src, folder / "text/translated/mono_src.txt")
         sections = _sections(config, data, [*(real if keep_real else []), *taught])
-        if started:
-            sections["training"]["init_from"] = str(started[0].path.resolve())
+        if bases:
+            sections["training"]["init_from"] = str(bases[0].path.resolve())
         write_text(folder / "student.yaml", f"# Written by nmt distill.\n{settings_to_yaml(sections)}")
     return folder / "student.yaml"
 
@@ -115,7 +115,7 @@ def train_student(file: Path) -> tuple[Config, RunFolder, bool | None]:
 
 
 def _opened(teachers: Sequence[str], config: Config) -> list[RunFolder]:
-    """The runs that teach; `ConfigError` or `RunError` for one that cannot, or for several that are no ensemble."""
+    """The teachers; `ConfigError` or `RunError` for an unsuitable one, or for several that are no ensemble."""
     runs = [open_run(name) for name in teachers]
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise ConfigError("--teacher: a run is named twice; an ensemble has different models")
@@ -133,7 +133,7 @@ def _opened(teachers: Sequence[str], config: Config) -> list[RunFolder]:
 
 
 def _begin(folder: Path, record: Mapping[str, Any]) -> None:
-    """Record what the text to learn depends on; `ConfigError` if the folder has that of something else."""
+    """Record what the text to learn depends on; `ConfigError` if the folder was begun with something else."""
     file = folder / "distill.json"
     if not file.exists():
         if {*folder.iterdir()} - {path for path, name in leftovers(folder) if name == file.name}:
@@ -151,9 +151,9 @@ def _begin(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def _check_learned(runs: Sequence[RunFolder], student: DataConfig) -> None:
-    """Log how many pairs of each held-out set of the student's each run has learned, or that it is not known.
+    """Warn of pairs in the student's held-out sets that a run has learned, or that this is unknown.
 
-    Raises `ConfigError` for one that has learned most of a set: the student's score there would say nothing.
+    Raises `ConfigError` if a run has learned most of a set: the student's score on it would be meaningless.
     """
     excluded = {f"exclude.{number}": files for number, files in enumerate(student.exclude, start=1)}
     held_out: dict[str, CorpusFiles] = {**student.held_out, **excluded}
@@ -162,11 +162,11 @@ def _check_learned(runs: Sequence[RunFolder], student: DataConfig) -> None:
             data = run.config().data
             languages = data.src_lang, data.tgt_lang
             selection = select(data.train, data.cleaning, languages, data.excluded_from_training)
-            found = survey(data.train, held_out, selection=selection).held_out
+            learned = survey(data.train, held_out, selection=selection).held_out
         except NmtError as error:
-            log.warning("%s: whether it has learned the student's held-out text is not known: %s", run.path, error)
+            log.warning("%s: it is unknown if it has learned the student's held-out text: %s", run.path, error)
             continue
-        for name, (size, count) in found.items():
+        for name, (size, count) in learned.items():
             if count > MAX_LEARNED * size:
                 raise ConfigError(
                     f"{run.path}: has learned {count:,} of the {size:,} pairs of the student's {name}, whose score "
@@ -179,10 +179,10 @@ def _check_learned(runs: Sequence[RunFolder], student: DataConfig) -> None:
 def _corpora(
     folder: Path, data: DataConfig, runs: Sequence[RunFolder], n_best: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The training text, cleaned, and the chosen translations of it, as in `data.train`, with paths in the folder."""
+    """The cleaned training text and its chosen translations, as in `data.train`, with paths in the folder."""
     languages = data.src_lang, data.tgt_lang
     if not (folder / "text/real").exists():
-        cleaning = data.cleaning.model_copy(update={"encoding": True})  # damaged lines are left out, not refused
+        cleaning = data.cleaning.model_copy(update={"encoding": True})  # damaged lines are dropped, not refused
         verdicts = judge_corpora(data.train, cleaning, languages, data.excluded_from_training)
         write_cleaned(data.train, verdicts, languages, folder / "text/real")
     real, taught = list[dict[str, Any]](), list[dict[str, Any]]()
@@ -204,9 +204,9 @@ def _corpora(
 
 
 def _translate(runs: Sequence[RunFolder], source: Path, output: Path, n_best: int | None = None) -> None:
-    """Write the teachers' translations of a text, a line each, or `n_best` of each as JSON, unless they are there.
+    """Write the teachers' translations of a text, a line each, or `n_best` of each as JSON, unless they exist.
 
-    One translation is of the teachers' own search; for several, the beam is as wide.
+    A single translation is from the teachers' own search; for several, the beam is `n_best` wide.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     files = Files(source, output)
@@ -216,7 +216,7 @@ def _translate(runs: Sequence[RunFolder], source: Path, output: Path, n_best: in
     if n_best is not None and n_best > 1:
         decoding = decoding.model_copy(update={"beam_size": n_best})
     record = attrgetter("text") if n_best is None else functools.partial(as_json, n_best=n_best)
-    # An export may be there or not, after a kill; it may choose another translation where two are equally good.
+    # Always PyTorch: after a kill there may be an export that chooses otherwise between equally good translations.
     translator = load([run.path for run in runs], decoding=decoding, engine="torch", own_process=True)
     made_by = made_from(files, runs, decoding, translator.engine_name)
     log.info("%s: translating %s", output, source)
@@ -224,16 +224,15 @@ def _translate(runs: Sequence[RunFolder], source: Path, output: Path, n_best: in
 
 
 def choose(translations: Path, references: Path) -> tuple[list[str], list[str]]:
-    """For each line of `nmt translate --json --n-best N`, the best translation, and the nearest to its reference.
+    """The most probable translations in lines of `nmt translate --json --n-best N`, and those nearest to references.
 
-    The best one is the most probable; of equally near ones it is the more probable. `DataError` if the files differ in
-    length.
+    Of equally near ones, the more probable is chosen. `DataError` if the files differ in length.
     """
     metric, best, nearest = CHRF(), list[str](), list[str]()
     try:
         with translations.open(encoding="utf-8") as file:
             for record, reference in zip(map(json.loads, file), read_lines(references), strict=True):
-                texts = [one["text"] for one in record["n_best"]] or [record["text"]]  # none: it was copied
+                texts = [hypothesis["text"] for hypothesis in record["n_best"]] or [record["text"]]  # none: copied
                 scores = [metric.sentence_score(text, [reference]).score for text in texts]
                 best.append(texts[0])
                 nearest.append(texts[scores.index(max(scores))])
@@ -243,7 +242,7 @@ def choose(translations: Path, references: Path) -> tuple[list[str], list[str]]:
 
 
 def _sections(config: Config, data: DataConfig, corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The user's configuration, with these corpora, the held-out text in its files, and nothing of that learned."""
+    """The user's configuration with these corpora and its held-out text as files, of which no pair is learned."""
     sections: dict[str, Any] = config.model_dump(mode="json", exclude_unset=True)
     held_out = {name: files.model_dump(mode="json", include=_FILES) for name, files in data.held_out.items()}
     sections["data"] |= {

@@ -1,4 +1,8 @@
-"""The configuration that `nmt init` writes: a commented YAML file, from what the corpora are like."""
+"""The configuration that `nmt init` writes: recommended settings for a corpus of its size and text, as commented YAML.
+
+The settings are a row of `RECOMMENDED`: the first whose `pairs` is at least the number of training pairs; nothing is
+interpolated. docs/starting.md shows the same table; docs/lab/defaults.md has the measurements.
+"""
 
 import itertools
 import os
@@ -22,11 +26,6 @@ from nmt.runs.history import duration
 if TYPE_CHECKING:  # without a trial, nothing loads torch
     from nmt.training.trial import Speed
 
-# ---- What `nmt init` recommends by the amount of data: one row for each size of corpus.
-#
-# The row is the first one whose `pairs` is at least the number of training pairs; nothing is interpolated.
-# docs/starting.md shows the same table; docs/lab/defaults.md has the measurements.
-
 
 class Recommended(NamedTuple):
     """The settings for corpora of up to `pairs` pairs. The names are those of the configuration's keys."""
@@ -34,9 +33,9 @@ class Recommended(NamedTuple):
     pairs: int | None
     """None: any number."""
     vocab_size: int
-    """Of each vocabulary; smaller if the text does not allow it."""
+    """Pieces of each vocabulary; fewer if the text does not allow as many."""
     layers: int
-    """Of the encoder, and of the decoder."""
+    """Layers of the encoder, and as many of the decoder."""
     d_model: int
     d_ff: int
     num_heads: int
@@ -54,7 +53,7 @@ class Recommended(NamedTuple):
     ema_decay: float
     """0: off."""
     has_noise: bool
-    """Whether it has `typed_input` and `fragments`."""
+    """True with `typed_input` and `fragments`."""
 
 
 # Trained as they are: the row to 30,000 (configs/multi30k_en_de.yaml: 41.3 BLEU on 29,000 captions, three seeds), and
@@ -79,8 +78,8 @@ TYPED_INPUT = 0.15
 TYPED_INPUT_WITHOUT_CASE = 0.05
 FRAGMENTS = 0.1
 
-# Pairs held out for validation, and as many for a test: a share of those that share no sentence with another one. In
-# smaller corpora than the last number, so few say nothing.
+# Pairs held out for validation, and as many for a test: a share of the pairs that have no sentence in common with
+# others. Below HOLDOUT_FROM, held-out sets are too small to be informative.
 HOLDOUT_SHARE = 0.05
 HOLDOUT_MAX = 1_000
 HOLDOUT_FROM = 100
@@ -101,11 +100,11 @@ def holdout(pairs: int) -> int:
 
 
 _SPECIAL_AND_BYTES = 4 + 256
-_COVERAGE = 0.9995  # of the characters, where there are thousands of them; the others become bytes
+_COVERAGE = 0.9995  # of the text's characters, if there are thousands of different ones; rare ones become bytes
 _LENGTHS = (128, 256, 512)
 _DEFAULT_POSITIONS = 512
 _OPTIONAL_RULES = ("html", "script", "length_ratio")
-_TOO_MANY = 0.2  # of the pairs
+_MAX_DROPPED = 0.2  # share of the pairs
 _COMMENT_COLUMN = 34
 _HELD_OUT_NAME = re.compile(r"(test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 
@@ -114,7 +113,7 @@ Lines = Iterator[tuple[str, str]]
 
 
 class Tokens(NamedTuple):
-    """What follows from the characters and words of the sample."""
+    """Settings that follow from the characters and words of the sample."""
 
     vocab_size: int
     character_coverage: float
@@ -122,35 +121,35 @@ class Tokens(NamedTuple):
     joint: bool
 
 
-def tokens_for(found: Inspection) -> Tokens:
-    """A vocabulary that the text allows and needs, and a length that holds all but one pair in a thousand."""
-    wanted = recommended(found.pairs).vocab_size
-    sides = (found.src, found.tgt)
+def tokens_for(inspection: Inspection) -> Tokens:
+    """A vocabulary that the text allows and needs, and a maximum length for all but one pair in a thousand."""
+    wanted = recommended(inspection.pairs).vocab_size
+    sides = (inspection.src, inspection.tgt)
     coverage = _COVERAGE if any(len(side.characters) > wanted / 4 for side in sides) else 1.0
-    joint = found.share_a_script
-    least, most = _limits(found, coverage, joint)
-    if least > most:  # one side has more characters than the other has words
+    joint = inspection.share_a_script
+    smallest, largest = _limits(inspection, coverage, joint)
+    if smallest > largest:  # one side has more characters than the other has words
         joint = True
-        least, most = _limits(found, coverage, joint)
-    size = min(most, wanted if least <= wanted / 2 else least + wanted // 2)
+        smallest, largest = _limits(inspection, coverage, joint)
+    size = min(largest, wanted if smallest <= wanted / 2 else smallest + wanted // 2)
     rounded = size // 100 * 100
     pieces = max(_pieces(side.longest, is_without_spaces(side.language)) for side in sides)
     return Tokens(
-        vocab_size=rounded if rounded >= least else size,
+        vocab_size=rounded if rounded >= smallest else size,
         character_coverage=coverage,
         max_length=next((length for length in _LENGTHS if pieces <= length), _LENGTHS[-1]),
         joint=joint,
     )
 
 
-def _limits(found: Inspection, coverage: float, joint: bool) -> tuple[int, int]:
+def _limits(inspection: Inspection, coverage: float, joint: bool) -> tuple[int, int]:
     """The smallest and the largest vocabulary that every side allows, or both together if `joint`."""
-    src, tgt = found.src, found.tgt
+    src, tgt = inspection.src, inspection.tgt
     texts = [(src.characters, src.words), (tgt.characters, tgt.words)]
     if joint:
         texts = [(src.characters + tgt.characters, src.words | tgt.words)]
     bases = [_SPECIAL_AND_BYTES + _covering(characters, coverage) + 1 for characters, _ in texts]  # 1: for a space
-    # Every word can become a piece. Half of them: some occur only in what is held out or left out.
+    # Every word can become a piece; only half count, since some occur only in pairs that are held out or dropped.
     return max(bases), min(base + len(words) // 2 for base, (_, words) in zip(bases, texts, strict=True))
 
 
@@ -161,44 +160,51 @@ def _covering(characters: Counter[str], coverage: float) -> int:
 
 
 def _pieces(characters: int, joins_words: bool) -> int:
-    """More pieces than a line of so many characters usually has: small vocabularies have 2 to 4 characters a piece."""
+    """An upper estimate of a line's pieces: small vocabularies have 2 to 4 characters a piece."""
     return characters if joins_words else characters // 2
 
 
 def starting_config(
-    corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles], output: Path, speed: "Speed | None" = None
+    corpora: Corpora,
+    inspection: Inspection,
+    tests: Mapping[str, CorpusFiles],
+    output: Path,
+    speed: "Speed | None" = None,
 ) -> str:
     """The YAML text of the file `output`, whose folder relative paths start from.
 
     `speed` is that of updates on this machine, if it was measured.
     """
-    row, tokens = recommended(found.pairs), tokens_for(found)
+    row, tokens = recommended(inspection.pairs), tokens_for(inspection)
     sections = [
-        *_data(corpora, found, tests, output.parent, tokens),
-        *_tokenizer(tokens, found, row),
+        *_data(corpora, inspection, tests, output.parent, tokens),
+        *_tokenizer(tokens, inspection, row),
         *_model(row, tokens),
-        *_augmentation(row, found),
+        *_augmentation(row, inspection),
         *_training(row, speed),
-        *_decoding(row, found, tokens),
+        *_decoding(row, inspection, tokens),
     ]
-    return "\n".join([*_head(corpora, found, output), *(_line(*line) for line in sections)]) + "\n"
+    return "\n".join([*_head(corpora, inspection, output), *(_line(*line) for line in sections)]) + "\n"
 
 
 def _line(setting: str, comment: str) -> str:
     return f"{setting:<{_COMMENT_COLUMN}}  # {comment}" if comment else setting
 
 
-def _head(corpora: Corpora, found: Inspection, output: Path) -> Iterator[str]:
+def _head(corpora: Corpora, inspection: Inspection, output: Path) -> Iterator[str]:
     if (output.parent / "schema.json").is_file():
         yield "# yaml-language-server: $schema=schema.json"
-    row = recommended(found.pairs)
+    pairs = inspection.pairs
+    row = recommended(pairs)
     size = f"up to {row.pairs:,} pairs" if row.pairs else "large corpora"
     languages = f"{corpora.src_lang} to {corpora.tgt_lang}"
-    yield f"# {languages}, {found.pairs:,} pairs. Written by nmt init, with its values for {size} (docs/starting.md)."
-    yield "# Change what you like; `nmt config KEY` explains a key. What is not here has its default."
+    yield f"# {languages}, {pairs:,} pairs. Written by nmt init, with its values for {size} (docs/starting.md)."
+    yield "# Change what you like; `nmt config KEY` explains a key. Keys that are not here have their defaults."
 
 
-def _data(corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles], folder: Path, tokens: Tokens) -> Lines:
+def _data(
+    corpora: Corpora, inspection: Inspection, tests: Mapping[str, CorpusFiles], folder: Path, tokens: Tokens
+) -> Lines:
     languages = corpora.src_lang, corpora.tgt_lang
     yield "data:", ""
     if len(corpora.files) == 1:
@@ -207,7 +213,7 @@ def _data(corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles],
         yield "  train:", ""
         for files in corpora.files:
             yield f"    - {_files(files, folder, *languages)}", ""
-    held_out = _held_out(found)
+    held_out = _held_out(inspection)
     if held_out:
         yield f"  validation: {{holdout: {held_out}}}", "pairs drawn once, written beside this file, not trained on"
     if tests:
@@ -218,31 +224,28 @@ def _data(corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles],
         yield f"  test: {{holdout: {held_out}}}", "what `nmt eval` scores"
     yield f"  src_lang: {_value(languages[0])}", ""
     yield f"  tgt_lang: {_value(languages[1])}", ""
-    yield (
-        f"  max_length: {tokens.max_length}",
-        "pieces; training leaves longer pairs out, translation splits longer lines",
-    )
-    yield "  cleaning:", "training leaves out by these rules, and counts; `nmt config data.cleaning`"
-    yield from _cleaning(found, has_tests=bool(tests or held_out))
+    yield (f"  max_length: {tokens.max_length}", "pieces; training drops longer pairs, translation splits longer lines")
+    yield "  cleaning:", "rules by which training drops pairs, and counts them; `nmt config data.cleaning`"
+    yield from _cleaning(inspection, has_tests=bool(tests or held_out))
 
 
-def _cleaning(found: Inspection, has_tests: bool) -> Lines:
-    """The recommended rules; off are those that would leave out much of the text, which is what this text is like."""
+def _cleaning(inspection: Inspection, has_tests: bool) -> Lines:
+    """The recommended rules, without those that would drop much of this corpus."""
     recommendation = CleaningConfig.recommended()
     for rule, value in recommendation.model_dump(exclude_defaults=True).items():
-        if rule in _OPTIONAL_RULES and (share := found.shares[rule]) > _TOO_MANY:
-            yield f"    #{rule}: {_value(value)}", f"off: it would leave out {share:.0%} of the pairs"
+        if rule in _OPTIONAL_RULES and (share := inspection.shares[rule]) > _MAX_DROPPED:
+            yield f"    #{rule}: {_value(value)}", f"off: it would drop {share:.0%} of the pairs"
         elif rule != "overlap" or has_tests:
             yield f"    {rule}: {_value(value)}", ""
 
 
-def _held_out(found: Inspection) -> int:
+def _held_out(inspection: Inspection) -> int:
     """The number of pairs to hold out for each set."""
-    return holdout(sum(1 for _ in independent(found.sample)) * found.pairs // found.counts.read)
+    return holdout(sum(1 for _ in independent(inspection.sample)) * inspection.pairs // inspection.counts.read)
 
 
 def _files(files: CorpusFiles, folder: Path, src_lang: str, tgt_lang: str) -> str:
-    """The corpus as a mapping on one line, without what is its default."""
+    """The corpus as a mapping on one line, without keys that have their defaults."""
     if files.pairs is None:
         assert files.src is not None and files.tgt is not None, "validated"
         return f"{{src: {_path(files.src, folder)}, tgt: {_path(files.tgt, folder)}}}"
@@ -266,18 +269,18 @@ def _value(value: object) -> str:
     return text.strip()[1:-1]
 
 
-def _tokenizer(tokens: Tokens, found: Inspection, row: Recommended) -> Lines:
+def _tokenizer(tokens: Tokens, inspection: Inspection, row: Recommended) -> Lines:
     yield "tokenizer:", ""
     yield "  type: bpe", ""
     limit = "" if tokens.vocab_size >= row.vocab_size else "; the text has too few words for more"
     yield f"  vocab_size: {tokens.vocab_size}", f"pieces{'' if tokens.joint else ' of each side'}{limit}"
-    why = "the languages share a script" if found.share_a_script else "the languages have different scripts"
+    why = "the languages share a script" if inspection.share_a_script else "the languages have different scripts"
     yield (
         f"  joint: {str(tokens.joint).lower()}",
-        why if tokens.joint == found.share_a_script else "too few words for two",
+        why if tokens.joint == inspection.share_a_script else "too few words for two",
     )
     if tokens.character_coverage < 1:
-        characters = max(len(side.characters) for side in (found.src, found.tgt))
+        characters = max(len(side.characters) for side in (inspection.src, inspection.tgt))
         yield (
             f"  character_coverage: {tokens.character_coverage}",
             f"of {characters:,} characters; rare ones become bytes",
@@ -297,11 +300,11 @@ def _model(row: Recommended, tokens: Tokens) -> Lines:
         yield f"  max_positions: {2 * tokens.max_length}", ""
 
 
-def _augmentation(row: Recommended, found: Inspection) -> Lines:
+def _augmentation(row: Recommended, inspection: Inspection) -> Lines:
     if not row.has_noise:
         return
     yield "augmentation:", "for input as people type it"
-    if has_case(found.src.language):
+    if has_case(inspection.src.language):
         yield f"  typed_input: {TYPED_INPUT:g}", "sources in lowercase, as headlines, or without punctuation"
     else:
         yield f"  typed_input: {TYPED_INPUT_WITHOUT_CASE:g}", "sources without punctuation"
@@ -315,7 +318,7 @@ def _training(row: Recommended, speed: "Speed | None") -> Lines:
         total = duration(row.max_steps * speed.seconds)
         time = f"updates of {speed.seconds:.2g} s on the machine where this was written: about {total}"
     yield f"  max_steps: {row.max_steps}", time
-    yield f"  patience: {row.patience}", "or fewer: after so many validations without a better score"
+    yield f"  patience: {row.patience}", "stop earlier after this many validations without a better score"
     yield f"  validate_every: {row.validate_every}", "updates"
     yield f"  batch_tokens: {row.batch_tokens}", "pieces, padding included; an update has"
     yield (
@@ -335,9 +338,9 @@ def _training(row: Recommended, speed: "Speed | None") -> Lines:
     yield "  save_every_minutes: 10", "so that little is lost if the machine stops"
 
 
-def _decoding(row: Recommended, found: Inspection, tokens: Tokens) -> Lines:
+def _decoding(row: Recommended, inspection: Inspection, tokens: Tokens) -> Lines:
     settings: list[tuple[str, str]] = []
-    if row.has_noise and any(one.lower() != one for one in found.src.characters):
+    if row.has_noise and any(character.lower() != character for character in inspection.src.characters):
         settings.append(("  lower_capitals: true", "a line in capitals is translated as if in lowercase"))
     if tokens.max_length >= _DEFAULT_POSITIONS:
         settings.append((f"  max_length: {tokens.max_length}", ""))
@@ -347,15 +350,15 @@ def _decoding(row: Recommended, found: Inspection, tokens: Tokens) -> Lines:
 
 
 def named_tests(files: tuple[CorpusFiles, ...]) -> dict[str, CorpusFiles]:
-    """Test sets by names that can be those of files, from the names of their files."""
+    """Test sets by names that are made of their file names and can be file names."""
     named: dict[str, CorpusFiles] = {}
-    for one in files:
-        stem = one.src_file.name.partition(".")[0]
+    for corpus in files:
+        stem = corpus.src_file.name.partition(".")[0]
         name = base = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("_.-") or "test"
         number = 2
         while name in named:
             name, number = f"{base}_{number}", number + 1
-        named[name] = one
+        named[name] = corpus
     return named
 
 

@@ -27,7 +27,7 @@ MAX_SEEN = 0.01
 MAX_TOO_LONG = 0.01
 
 
-def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
+def data_warnings(config: Config, prepared: Prepared) -> Iterator[str]:
     """Probable mistakes in the data that might otherwise be noticed after days."""
     data, counts, tokenizers = config.data, prepared.corpus.counts, prepared.tokenizers
     too_long = counts.dropped.get("too_long", 0)

@@ -22,7 +22,7 @@ from nmt.system.processes import python_command
 from nmt.training.fine_tuning import find_base, score_before
 from nmt.training.launching import choose_processes, launch, shared
 from nmt.training.monitor import Monitor
-from nmt.training.preflight import rehearse, warnings
+from nmt.training.preflight import data_warnings, rehearse
 from nmt.training.preparation import announce, prepare
 from nmt.training.record import record_start
 from nmt.training.resuming import resolve_processes, starting_step, with_recorded_settings
@@ -108,7 +108,7 @@ def _train_from(
             raise RunError(f"{run.tokenizer} does not exist on all machines; train in a folder that they share")
         prepared = prepare(config, run, resuming=not is_new, ranks=ranks)
         if ranks.is_main and is_new:
-            for line in warnings(config, prepared):
+            for line in data_warnings(config, prepared):
                 log.warning(line)
     if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
         raise RunError("the machines have different training corpora; train in a folder that they share")

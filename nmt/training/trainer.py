@@ -199,18 +199,18 @@ class Trainer:
 
     def _report(self) -> None:
         """Count the update; at the end of an interval, log its means, which waits for the device."""
-        settings, progress, interval, epoch = self.config.training, self.progress, self.interval, self.batches_an_epoch
+        settings, progress, batches = self.config.training, self.progress, self.batches_an_epoch
         self.monitor.advance()
-        if interval.updates == min(10, settings.log_every) and not self._is_duration_announced:
+        if self.interval.updates == min(10, settings.log_every) and not self._is_duration_announced:
             self._is_duration_announced = True
-            announce_duration(settings, progress, epoch, interval.seconds() / interval.updates)
+            announce_duration(settings, progress, batches, self.interval.seconds() / self.interval.updates)
         if progress.step % settings.log_every:
             return
         self._report_skipped()
-        figures, per_update = interval.read()
+        figures, per_update = self.interval.read()
         rate = learning_rate(progress.step, settings, progress.schedule_start)
-        left = seconds_left(progress, settings, epoch, per_update)
-        self.monitor.interval(progress, figures, rate, total_steps(settings, epoch), left)
+        left = seconds_left(progress, settings, batches, per_update)
+        self.monitor.interval(progress, figures, rate, total_steps(settings, batches), left)
         if reason := self.divergence.verdict(progress, figures):
             self.divergence.stop(reason, progress.step, self.model)
 
@@ -251,8 +251,7 @@ class Trainer:
     def _save(self) -> None:
         """Write a checkpoint, unless the same one exists, and remove those no longer needed."""
         progress = self.progress
-        now = (progress.step, progress.validated_step)
-        if self.saved == now:
+        if self.saved == (now := (progress.step, progress.validated_step)):
             return
         self._report_skipped()
         progress.interval = self.interval.state()

@@ -1,4 +1,4 @@
-"""`nmt adapt`: what is written, what becomes the model, what is reported, and what becomes of the base (nothing)."""
+"""`nmt adapt`: its configuration, model and report; the base model stays as it is."""
 
 import hashlib
 import json
@@ -121,7 +121,7 @@ def changed(name: str, low: float, high: float) -> Forgetting:
         (("news",), 0.0, False, "kept within 0 BLEU"),  # it surely gained
         (("gone",), 0.0, True, "--max-drop is not checked: gone could not be scored"),
         (("news", "gone"), 9.0, True, "--max-drop is not checked: gone could not be scored"),
-        ((), 0.0, False, "mean of the old weights and the fine-tuned ones"),
+        ((), 0.0, False, "the mean of the base model and the fine-tuned weights"),
     ],
 )
 def test_the_upper_end_of_the_drop_decides(
@@ -225,7 +225,7 @@ def test_a_run_is_adapted(here: Path, cli: Cli) -> None:
     assert out.startswith("General text has kept within 100 BLEU")
     code, _, messages = cli(*command, "--set", "training.seed=3")
     assert code == 2
-    assert "small.yaml exists, and says something else than these options" in messages
+    assert "small.yaml exists with other settings than these options" in messages
     code, out, _ = cli("show", "--model", "small")
     assert code == 0
     assert "best" not in out
@@ -260,8 +260,8 @@ def test_without_general_text_the_model_is_the_mean(here: Path, cli: Cli) -> Non
     command = ["adapt", "--model", "copy", "--data", "new.tsv", *FAST, "--set", "evaluation.report=true"]
     code, out, messages = cli(*command)
     assert code == 0, messages
-    assert "warning: there is no general text to measure with" in messages
-    assert out.startswith("There was no general text to measure with (--keep FILE), so the model is the mean of")
+    assert "warning: there is no general text to measure" in messages
+    assert out.startswith("There was no general text to measure forgetting (--keep FILE), so the model is the mean of")
     before, tuned, after = (load_file(file) for file in (old.model_file, run.fine_tuned_file, run.model_file))
     assert torch.equal(before["src_embedding.weight"], after["src_embedding.weight"])
     for name, value in after.items():
@@ -330,7 +330,7 @@ def test_the_test_sets_of_an_earlier_adaptation_keep_their_names(here: Path) -> 
     assert (plan.new, set(plan.general)) == ("new2", {"new", "general", "test"})
     assert not write_plan(*asked, Path("plan.yaml"), False).is_written
     Path("plan.yaml").write_text(Path("plan.yaml").read_text() + "# mine\n")
-    with pytest.raises(ConfigError, match=r"plan\.yaml exists, and says something else"):
+    with pytest.raises(ConfigError, match=r"plan\.yaml exists with other settings"):
         write_plan(*asked, Path("plan.yaml"), False)
     assert write_plan(*asked, Path("plan.yaml"), True).is_written
     sections["data"]["test"] |= {key: {"src": "gone.en", "tgt": "gone.de"} for key in ("new", "general")}
@@ -363,7 +363,7 @@ def test_the_learning_rate_follows_that_of_the_base(
     written = planned(here, Path("new.tsv"), [Path(path) for path in keep])
     assert written["training"]["learning_rate"] == rate
     assert ("replay" in written["data"]) == bool(keep or base == "own")
-    assert ("so none is mixed in" in capsys.readouterr().err) == (base == "moved")
+    assert ("so no general text is mixed in" in capsys.readouterr().err) == (base == "moved")
 
 
 @pytest.mark.parametrize(("new", "general", "share"), [(20, 60, 0.65), (60, 20, 0.94), (30, 30, 0.85)])

@@ -259,7 +259,7 @@ def test_drawn_hold_outs_are_held_out(here: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_pairs_that_are_learned_choose_no_model(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"data\.validation: the training pairs would say which model is best"):
+    with pytest.raises(ConfigError, match=r"data\.validation: the training pairs would choose the best model"):
         distilled(monkeypatch, overrides=["data.validation={holdout: 0}"])
 
 
@@ -290,7 +290,7 @@ def test_a_teacher_whose_text_is_gone_is_a_warning(
 ) -> None:
     write_teacher(here, "old", train={"src": "gone.en", "tgt": "gone.zh"})
     distilled(monkeypatch, teachers=["old"])
-    assert "runs/old: whether it has learned the student's held-out text is not known" in caplog.text
+    assert "runs/old: it is unknown if it has learned the student's held-out text" in caplog.text
 
 
 # ------------------------------------------------------------------------------------------- what is refused

@@ -1,4 +1,4 @@
-"""metrics.jsonl read back: what a training wrote, and what a kill or another version may have left."""
+"""The history in metrics.jsonl: as a training wrote it, and as a kill or another version may have left it."""
 
 import json
 import math

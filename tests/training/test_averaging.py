@@ -1,4 +1,4 @@
-"""Averages of the weights: against their closed forms, in validations and the kept model, and over resumes."""
+"""Averages of weights: against their closed forms, in validations and the kept model, and over resumes."""
 
 import os
 import shutil

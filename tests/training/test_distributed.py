@@ -1,4 +1,4 @@
-"""Several processes on one machine, with Gloo: the same losses as one process, one log, one exit."""
+"""Several processes on one machine, with Gloo: the losses of a single process, one log, one exit."""
 
 import contextlib
 import json

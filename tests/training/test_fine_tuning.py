@@ -1,4 +1,4 @@
-"""A training that starts from the weights of a trained run: what it takes over, changes, keeps, replays and refuses."""
+"""Fine-tuning: the settings inherited from the base model, what is frozen, replayed, scored and refused."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""On a GPU: what it computes beside the CPU, and the command line. Skipped where there is none."""
+"""A GPU: its results beside those of the CPU, and the command line. Skipped where there is none."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""AdamW against its formula, schedules against hand-computed rates, clipping."""
+"""The optimizer: AdamW against its formula, schedules against hand-computed rates, clipping."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""training.json: what a training records about itself."""
+"""training.json, the record of a training."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The training loop: its arithmetic, kept files, when it stops, and that a resumed run equals a straight one."""
+"""The training loop: its arithmetic, the files kept, its limits, and resumed runs that equal uninterrupted ones."""
 
 import gzip
 import hashlib
