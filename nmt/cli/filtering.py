@@ -11,7 +11,7 @@ from nmt.cli import options
 from nmt.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.evaluation.filtering import Filtered, Judges, Limits
+    from nmt.evaluation.filtering import FilterReport, Limits, ScoringModels
 
 
 def filter_corpora(
@@ -33,26 +33,26 @@ def filter_corpora(
     cross-entropy.
     """
     from nmt.corpora.discovery import discover
-    from nmt.evaluation.filtering import Judges, Limits, filter_pairs
+    from nmt.evaluation.filtering import Limits, ScoringModels, filter_pairs
 
-    judges = Judges(forward or (), backward or (), round_trip, engine or "auto", device or "auto")
+    models = ScoringModels(forward or (), backward or (), round_trip, engine or "auto", device or "auto")
     limits = Limits(keep, max_cross_entropy, min_chrf)
-    _check(judges, limits)
-    files = discover(corpora or [], None, None, *judges.languages()).files
-    found = filter_pairs(files, judges, limits, write)
-    print(json.dumps(dataclasses.asdict(found)) if as_json else _text(found))
+    _check(models, limits)
+    files = discover(corpora or [], None, None, *models.languages()).files
+    report = filter_pairs(files, models, limits, write)
+    print(json.dumps(dataclasses.asdict(report)) if as_json else _text(report))
 
 
-def _check(judges: "Judges", limits: "Limits") -> None:
+def _check(models: "ScoringModels", limits: "Limits") -> None:
     """`ConfigError` for options that need others, or that exclude each other."""
     by_limit = limits.max_cross_entropy is not None or limits.min_chrf is not None
-    if not (judges.forward or judges.backward):
+    if not (models.forward or models.backward):
         raise ConfigError("name a model that scores the pairs: --forward RUN, --backward RUN, or both")
-    if judges.round_trip and not judges.backward:
+    if models.round_trip and not models.backward:
         raise ConfigError("--round-trip: needs a model that translates targets back: --backward RUN")
-    if limits.max_cross_entropy is not None and judges.round_trip and not judges.forward:
+    if limits.max_cross_entropy is not None and models.round_trip and not models.forward:
         raise ConfigError("--max-cross-entropy: needs --forward RUN: with --backward and --round-trip alone, only chrF")
-    if limits.min_chrf is not None and not judges.round_trip:
+    if limits.min_chrf is not None and not models.round_trip:
         raise ConfigError("--min-chrf: is the chrF of targets translated back; give --round-trip, too")
     if limits.keep is None and not by_limit:
         raise ConfigError("say what to keep: --keep SHARE, --max-cross-entropy X or --min-chrf X")
@@ -62,15 +62,15 @@ def _check(judges: "Judges", limits: "Limits") -> None:
         raise ConfigError(f"--keep {limits.keep:g}: is a share of the pairs, above 0 and at most 1")
 
 
-def _text(found: "Filtered") -> str:
+def _text(report: "FilterReport") -> str:
     """A table for a terminal."""
     from nmt.system.console import aligned
 
-    rows = [["pairs", f"{found.pairs:,}", "100.0%"]]
-    counts = [*((f"  {rule}", count) for rule, count in found.dropped.items()), ("kept", found.kept)]
-    rows += [[name, f"{count:,}", f"{count / found.pairs:.1%}"] for name, count in counts]
-    names = list(next(iter(found.quantiles.values())))
+    rows = [["pairs", f"{report.pairs:,}", "100.0%"]]
+    counts = [*((f"  {rule}", count) for rule, count in report.dropped.items()), ("kept", report.kept)]
+    rows += [[name, f"{count:,}", f"{count / report.pairs:.1%}"] for name, count in counts]
+    names = list(next(iter(report.quantiles.values())))
     scores = [["", *names, "worst kept"]]
-    for name, quantiles in found.quantiles.items():
-        scores.append([name, *(f"{quantiles[one]:.2f}" for one in names), f"{found.worst_kept[name]:.2f}"])
+    for name, quantiles in report.quantiles.items():
+        scores.append([name, *(f"{quantiles[one]:.2f}" for one in names), f"{report.worst_kept[name]:.2f}"])
     return f"{aligned(rows)}\n\n{aligned(scores)}"

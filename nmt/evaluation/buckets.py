@@ -1,7 +1,7 @@
 """Scores by bucket: sentences by their length or score, words by their frequency in the training text.
 
 Buckets partition a test set. A bucket's score is computed from the sum of its sentences' statistics, so the sums of all
-buckets together give the corpus score.
+buckets give the corpus score.
 """
 
 import dataclasses
@@ -26,10 +26,9 @@ FREQUENCIES = (1, 2, 3, 5, 10, 100, 1000)
 
 
 class SentenceStatistics:
-    """The statistics of each sentence that one metric sums up for a corpus: matched and total n-grams, edits, lengths.
+    """Statistics of each sentence that a metric sums up for a corpus: matched and total n-grams, edits, lengths.
 
-    sacreBLEU's public functions do not return them (chrF's not at all). The two methods used here are those of its own
-    significance tests.
+    sacreBLEU's public functions do not return them. Its own significance tests use the same two methods.
     """
 
     def __init__(self, metric: SacreMetric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -37,25 +36,25 @@ class SentenceStatistics:
         self._rows: list[list[float]] = metric._extract_corpus_statistics(hypotheses, references)
 
     def sums(self, lines: Iterable[int]) -> list[float]:
-        """The statistics of some sentences together; empty for none. Sums of disjoint sentences may be added."""
+        """Sum the statistics of some sentences; empty for none. Sums of disjoint sentences may be added."""
         return [sum(column) for column in zip(*(self._rows[line] for line in lines), strict=True)]
 
     def score_of(self, sums: Sequence[float]) -> float | None:
-        """The corpus score that the `sums` of some sentences give; None for no sentence."""
+        """Compute the corpus score from `sums`; None for no sentence."""
         return float(self._metric._compute_score_from_stats(list(sums)).score) if sums else None
 
     def score(self, lines: Iterable[int]) -> float | None:
-        """The corpus score of some sentences; None for no sentence."""
+        """Compute the corpus score of some sentences; None for no sentence."""
         return self.score_of(self.sums(lines))
 
     def sentence_scores(self) -> list[float]:
-        """Each sentence's score as a corpus of its own; for BLEU mostly 0, so chrF is the metric to use."""
+        """Compute each sentence's score as a corpus of its own. BLEU is mostly 0, so chrF is the metric to use."""
         return [float(self._metric._compute_score_from_stats(list(row)).score) for row in self._rows]
 
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """The sentences, or words, of a bucket."""
+    """Score of the sentences or words of a bucket."""
 
     label: str
     count: int
@@ -64,7 +63,7 @@ class Bucket:
 
 
 def partition(values: Sequence[float], edges: Sequence[float]) -> list[list[int]]:
-    """The positions of the values in each bucket, one bucket more than edges; bucket k begins at edge k - 1.
+    """The positions of the values in each bucket; bucket k begins at edge k - 1, so there is one more than edges.
 
     >>> partition([5, 10, 3, 30], (10, 20))
     [[0, 2], [1], [3]]
@@ -76,7 +75,7 @@ def partition(values: Sequence[float], edges: Sequence[float]) -> list[list[int]
 
 
 def labels(edges: Sequence[int], whole: bool = True) -> list[str]:
-    """The name of each bucket, for whole numbers or for any.
+    """The name of each bucket, of whole numbers or of any.
 
     >>> labels((1, 2, 10)), labels((20, 40), whole=False)
     (['below 1', '1', '2 to 9', '10 or more'], ['below 20', '20 to 40', '40 or more'])
@@ -91,23 +90,23 @@ def labels(edges: Sequence[int], whole: bool = True) -> list[str]:
 def scores_by(
     values: Sequence[float], edges: Sequence[int], statistics: SentenceStatistics, whole: bool = True
 ) -> tuple[Bucket, ...]:
-    """The score of each bucket, where `values` holds one number for each sentence, whole or not."""
+    """The score of each bucket; `values` holds a number for each sentence, whole or not."""
     buckets = zip(labels(edges, whole), partition(values, edges), strict=True)
     return tuple(Bucket(label, len(lines), statistics.score(lines)) for label, lines in buckets)
 
 
 class SourceLengths(NamedTuple):
-    """The lengths of a set's sources."""
+    """Lengths of the sources of a test set."""
 
     values: tuple[int, ...]
     unit: str
-    """What they count: words, characters, vectors or patches."""
+    """Words, characters, vectors or patches."""
     edges: tuple[int, ...]
-    """Of their buckets."""
+    """Of the buckets."""
 
     @classmethod
     def of(cls, sources: Sequence[Item], source: SourceConfig, language: str) -> "SourceLengths":
-        """Of lines in words between spaces, or in characters if the language has none; of vectors, or of patches."""
+        """Count a line's words, or its characters in a language without spaces; else vectors or patches."""
         if source.type == "text":
             words = [item.split() for item in sources if isinstance(item, str)]
             if language and is_without_spaces(language):
@@ -117,7 +116,7 @@ class SourceLengths(NamedTuple):
 
     @property
     def why_left_out(self) -> str:
-        """Why scores by these lengths say nothing: all images have the same, and some vectors; empty if they do."""
+        """The reason to omit scores by these lengths: they are all the same, as those of images are; '' for none."""
         if self.unit not in ("vectors", "patches") or len(set(self.values)) > 1:
             return ""
         return f"BLEU by source length is left out: every source has {self.values[0]:,} {self.unit}."
@@ -126,10 +125,10 @@ class SourceLengths(NamedTuple):
 def words_by_frequency(
     hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]], frequencies: Mapping[str, int]
 ) -> tuple[Bucket, ...]:
-    """The words of the references, by how often each occurs in the training text, with their F-measures.
+    """The words of the references by their frequency in the training text, with their F-measures.
 
-    As in compare-mt, 0 to 100: the harmonic mean of precision and recall. A word agrees in a sentence as often as the
-    smaller of its two numbers there.
+    As in compare-mt, 0 to 100: the harmonic mean of precision and recall. The matches of a word in a sentence are the
+    smaller of its two counts there.
     """
 
     def by_bucket(words: Iterable[str]) -> Counter[int]:
@@ -148,7 +147,7 @@ def words_by_frequency(
 
 
 def count_words(lines: Iterable[str], tokenize: Callable[[str], str], wanted: frozenset[str]) -> dict[str, int]:
-    """How often each wanted word occurs in a text; only these are held in memory."""
+    """Count the wanted words in a text; only these are held in memory."""
     counts = dict.fromkeys(wanted, 0)
     for line in lines:
         for word in tokenize(line.rstrip()).split():

@@ -1,4 +1,4 @@
-"""Translate test sets and score them, also in the validations of a training."""
+"""Test sets and their evaluation: translation and scores, also in the validations of a training."""
 
 import dataclasses
 import time
@@ -30,7 +30,7 @@ from nmt.system.distributed import ALONE, Ranks
 
 @dataclasses.dataclass(frozen=True)
 class TestSet:
-    """Sources with one or several reference translations each."""
+    """Sources with lists of reference translations, each with a line for every source."""
 
     __test__ = False  # pytest: not a test
 
@@ -38,13 +38,13 @@ class TestSet:
     references: list[list[str]]
 
     def src_lines(self) -> list[str]:
-        """The sources, which are to be lines of text."""
+        """Return the sources, which must be lines of text."""
         lines = [item for item in self.src if isinstance(item, str)]
         assert len(lines) == len(self.src), "checked by the callers"
         return lines
 
     def spread(self, limit: int) -> "tuple[TestSet, list[int]]":
-        """At most `limit` of its sources, evenly spread, with their references; and their numbers, from 0."""
+        """Return at most `limit` of its sources, evenly spread, with their references; and their numbers, from 0."""
         count = len(self.src)
         if count <= limit:
             return self, list(range(count))
@@ -55,17 +55,17 @@ class TestSet:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The translations of a test set and their scores."""
+    """Translations of a test set and their scores."""
 
     hypotheses: list[str]
     references: list[list[str]]
     scores: dict[Metric, Score]
     src: Sequence[Item] = ()
-    """The sources; none where a file was scored."""
+    """The sources; empty if a file was scored."""
     seconds: float = 0.0
     """Time taken to translate."""
     file: Path | None = None
-    """The file that the hypotheses were written to, if one was."""
+    """The file with the hypotheses; None if they were not written."""
 
 
 def read_test_set(src: Side, references: Sequence[Side], source: SourceConfig = TEXT) -> TestSet:
@@ -82,7 +82,7 @@ def read_test_set(src: Side, references: Sequence[Side], source: SourceConfig = 
 
 
 def corpus_test_set(files: CorpusFiles, source: SourceConfig = TEXT) -> TestSet:
-    """`read_test_set` for a corpus, whose targets are the references."""
+    """Read a corpus as a test set whose references are its targets."""
     src, tgt = sides_of(files)
     return read_test_set(src, [tgt], source)
 
@@ -90,8 +90,8 @@ def corpus_test_set(files: CorpusFiles, source: SourceConfig = TEXT) -> TestSet:
 def _read_reference(side: Side, other: Side, count: int, source: SourceConfig) -> list[str]:
     lines = list(side.lines())
     if len(lines) != count:
-        what = "line" if source.type == "text" else "source"
-        raise DataError(f"{other} has {count:,} {what}s, {side} has {len(lines):,}; every {what} needs its reference")
+        unit = "line" if source.type == "text" else "source"
+        raise DataError(f"{other} has {count:,} {unit}s, {side} has {len(lines):,}; every {unit} needs its reference")
     return lines
 
 
@@ -102,7 +102,7 @@ def evaluate(
     ranks: Ranks = ALONE,
     request: Request = BEST,
 ) -> Evaluation:
-    """Translate the sources, shared among the processes, and score the result."""
+    """Translate the sources, shared among the processes, and score the translations."""
     start = time.perf_counter()
     numbers = list(range(1, len(test_set.src) + 1))
     hypotheses = ranks.gather(translator.translate(ranks.share(test_set.src), ranks.share(numbers), request))
@@ -115,8 +115,8 @@ def evaluate(
 def evaluate_file(hypotheses: Path, references: Sequence[Side], metrics: dict[Metric, SacreMetric]) -> Evaluation:
     """Score the translations in a file."""
     test_set = read_test_set(Side(hypotheses), references)
-    hypotheses_read = test_set.src_lines()
-    return Evaluation(hypotheses_read, test_set.references, score(metrics, hypotheses_read, test_set.references))
+    lines = test_set.src_lines()
+    return Evaluation(lines, test_set.references, score(metrics, lines, test_set.references))
 
 
 def evaluate_runs(
@@ -130,18 +130,18 @@ def evaluate_runs(
     folder: Path | None = None,
     sampling: Sampling | None = None,
 ) -> Iterator[tuple[str, Evaluation]]:
-    """Translate and score `name: (sources, references)`, after reading all of them; with `sampling`, draw instead.
+    """Translate and score test sets, `name: (sources, references)`, all read first; with `sampling`, draw translations.
 
     Hypotheses and scores are stored in evaluation/ of the first run, or as NAME.hyp and NAME.json in another `folder`.
     """
     source = runs[0].inference_config().source
-    read = {name: read_test_set(src, references, source) for name, (src, references) in test_sets.items()}
+    loaded = {name: read_test_set(src, references, source) for name, (src, references) in test_sets.items()}
     models = tuple(str(run.path) for run in runs)
     translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
     weights = tuple(ModelFile.of(run.weights_file) for run in runs)
-    for name, test_set in read.items():
+    for name, test_set in loaded.items():
         result = evaluate(translator, test_set, metrics, request=Request(sampling=sampling))
-        # The lines as they were read: a pipe cannot be read again.
+        # By the lines in memory: a pipe cannot be reread.
         src_key = lines_key(test_set.src_lines()) if source.type == "text" else side_key(test_sets[name][0], source)
         evaluated = Evaluated(
             test_set=name, models=models, weights=weights, engine=translator.engine_name, requested_engine=engine,
@@ -159,17 +159,17 @@ def evaluate_runs(
 
 
 class NamedText(NamedTuple):
-    """A test set that a command line names."""
+    """Test set of a command line."""
 
     src: Side | None
     """None: only references were named."""
     references: tuple[Side, ...]
     languages: tuple[str, str]
-    """'' where not known."""
+    """'' for an unknown one."""
 
 
 def named_text(src: Path | None, references: Sequence[Path], languages: tuple[str, str] = ("", "")) -> NamedText:
-    """The text of --src and --ref; without --ref, --src is a file with both sides, in any format of a corpus.
+    """The test set of --src and --ref; without --ref, --src is a file with both sides, in any format of a corpus.
 
     `languages` are those of a model. Raises `ConfigError` if a side is missing or named twice.
     """
@@ -177,16 +177,16 @@ def named_text(src: Path | None, references: Sequence[Path], languages: tuple[st
         if references and pairs_format(path) in ("tmx", "zip"):
             raise ConfigError(f"{path} holds both sides of a test set; name it as --src, without --ref")
     if references:
-        known = language_suffix(src) if src else "", language_suffix(references[0])
-        either = languages[0] or known[0], languages[1] or known[1]
-        return NamedText(Side(src) if src else None, tuple(map(Side, references)), either)
+        src_lang = languages[0] or (language_suffix(src) if src else "")
+        tgt_lang = languages[1] or language_suffix(references[0])
+        return NamedText(Side(src) if src else None, tuple(map(Side, references)), (src_lang, tgt_lang))
     if src is None or pairs_format(src) is None:
         formats = " ".join(f".{name}" for name in PAIRS_FORMATS)
         raise ConfigError(f"--src and --ref go together, unless --src is a file with both sides ({formats})")
     from nmt.corpora.discovery import discover
 
     try:
-        found = discover([src], src_lang=languages[0] or None, tgt_lang=languages[1] or None)
+        corpora = discover([src], src_lang=languages[0] or None, tgt_lang=languages[1] or None)
     except ConfigError:
         if all(languages):
             raise
@@ -194,16 +194,16 @@ def named_text(src: Path | None, references: Sequence[Path], languages: tuple[st
             f"{src}: without a model it is not clear which side is the source; add --tgt-lang CODE, name its columns "
             f"or fields after their languages, or name two texts: --src FILE --ref FILE"
         ) from None
-    one, other = sides_of(found.files[0])
-    return NamedText(one, (other,), (found.src_lang, found.tgt_lang))
+    source, target = sides_of(corpora.files[0])
+    return NamedText(source, (target,), (corpora.src_lang, corpora.tgt_lang))
 
 
 def choose_test_sets(
     run: RunFolder, src: Path | None = None, references: Sequence[Path] = ()
 ) -> dict[str, tuple[Side, Sequence[Side]]]:
-    """The test set that is named, or else those of the run: `name: (sources, references)`.
+    """The named test set, or else those of the run: `name: (sources, references)`.
 
-    Raises `ConfigError` if there are none, `RunError` if the run has no training configuration.
+    Raises `ConfigError` if there is none, `RunError` if the run has no training configuration.
     """
     if src or references:
         config = run.inference_config()
@@ -213,7 +213,7 @@ def choose_test_sets(
             )
         named = named_text(src, references, (config.data.src_lang, config.data.tgt_lang))
         if named.src is None:
-            raise ConfigError("--ref FILE needs what is to be translated: add --src FILE")
+            raise ConfigError("--ref FILE needs the text to translate; add --src FILE")
         return {named.src.path.name: (named.src, named.references)}
     test = run.config("give --src and --ref").data.test
     if not test:
@@ -221,14 +221,14 @@ def choose_test_sets(
     return {name: (sides[0], sides[1:]) for name, sides in zip(test, map(sides_of, test.values()), strict=True)}
 
 
-def reference_language(given: str | None, otherwise: str) -> str:
-    """The language of the references: the given one, or else the known one.
+def reference_language(given: str | None, known: str) -> str:
+    """The language of the references: the given one, or else the `known` one.
 
-    Raises `ConfigError` if neither is known, or the given one is not a language code.
+    Raises `ConfigError` without either, or if the given one is not a language code.
     """
-    if not (given or otherwise):
+    if not (given or known):
         raise ConfigError("the language of the references is not known; add --tgt-lang, for example --tgt-lang de")
     try:
-        return check_language(given or otherwise)
+        return check_language(given or known)
     except ValueError as error:
         raise ConfigError(f"--tgt-lang: {error}") from None

@@ -1,7 +1,7 @@
-"""How far scores depend on the sentences of the test set: sacreBLEU's bootstrap and its paired tests.
+"""Significance of scores and of their differences: sacreBLEU's bootstrap and its paired tests.
 
-All of it resamples the sentences of one test set. It says nothing about how far another training, with another seed,
-would score from this one.
+All of them resample the sentences of a test set. They say nothing about the variance between trainings with different
+seeds.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ CONFIDENCE_SAMPLES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A 95% confidence interval of a corpus score by the bootstrap: `mean` ± `half_width`."""
+    """95% confidence interval of a corpus score by the bootstrap: `mean` ± `half_width`."""
 
     mean: float
     """Mean score of the resampled test sets."""
@@ -44,7 +44,7 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class TestedScore:
-    """A system's score on a test set, and how it differs from the baseline's."""
+    """Score of a system on a test set, tested against the baseline's."""
 
     __test__ = False  # pytest: not a test
 
@@ -53,8 +53,8 @@ class TestedScore:
     difference: float
     """The score minus the baseline's; 0 for the baseline itself."""
     p: float | None
-    """Probability of a difference this large between equally good systems; None where there is no difference to test:
-    for the baseline, and for a system with the baseline's score."""
+    """Probability of a difference this large between equally good systems; None for the baseline, and for a system with
+    the baseline's score."""
 
 
 def confidence_intervals(
@@ -67,7 +67,7 @@ def confidence_intervals(
     intervals = {}
     for name, metric in metrics.items():
         scores = _resampled(metric, metric._extract_corpus_statistics(hypotheses, references), CONFIDENCE_SAMPLES)
-        # Some may be float32, and others, of sets without any match, are not.
+        # Scores may be float32, except those of sets without any match.
         intervals[name] = Interval(*map(float, estimate_ci(np.array(scores, dtype=np.float64))))
     return intervals
 
@@ -79,11 +79,11 @@ def paired_test(
     test: Test = "bs",
     samples: int | None = None,
 ) -> list[dict[Metric, TestedScore]]:
-    """Scores of each system's hypotheses, tested against those of the first, the baseline.
+    """Scores of each system's hypotheses, tested against those of the first system, the baseline.
 
-    `samples` are resampled test sets (`bs`) or random exchanges of outputs (`ar`); by default as many as sacreBLEU
-    uses. sacreBLEU gives a system with the baseline's score the smallest possible p (0.001 with 1,000 samples), since
-    it counts the samples that differ by more than 0; such a p is left out.
+    `samples` is the number of resampled test sets (`bs`) or random exchanges of outputs (`ar`), by default sacreBLEU's.
+    sacreBLEU gives a system with the baseline's score the smallest possible p (0.001 with 1,000 samples), since it
+    counts the samples that differ by more than 0; here its p is None.
     """
     count = samples or DEFAULT_SAMPLES[test]
     tested: list[dict[Metric, TestedScore]] = [{} for _ in systems]
@@ -110,7 +110,7 @@ def paired_test(
 
 
 def _generator() -> np.random.Generator:
-    """sacreBLEU's generator: by the seed 12345, or SACREBLEU_SEED, of which `none` is no seed."""
+    """sacreBLEU's generator, with the seed 12345 or SACREBLEU_SEED; without a seed if that is `none`."""
     seed = os.environ.get("SACREBLEU_SEED", "12345")
     return np.random.default_rng(None if seed.lower() == "none" else int(seed))
 
@@ -118,35 +118,35 @@ def _generator() -> np.random.Generator:
 def _resampled(
     metric: SacreMetric, statistics: Any, samples: int, generator: np.random.Generator | None = None
 ) -> list[float]:
-    """The scores of resampled test sets, as by sacreBLEU, but drawn one at a time: all of 200,000 lines take 10 GB."""
+    """The scores of resampled test sets, as sacreBLEU's, but drawn singly: all sets of 200,000 lines take 10 GB."""
     sums, generator = np.array(statistics, dtype=np.float32), generator or _generator()
     drawn = (sums[generator.choice(len(sums), len(sums))].sum(0) for _ in range(samples))
-    return [metric._compute_score_from_stats(one).score for one in drawn]
+    return [metric._compute_score_from_stats(sample).score for sample in drawn]
 
 
-def _exchanged(metric: SacreMetric, one: Any, other: Any, samples: int, generator: np.random.Generator) -> NDArray[Any]:
-    """Differences of two systems whose outputs are exchanged at random, as by sacreBLEU, but 32 samples at a time.
+def _exchanged(metric: SacreMetric, a: Any, b: Any, samples: int, generator: np.random.Generator) -> NDArray[Any]:
+    """Differences of two systems whose outputs are exchanged at random, as sacreBLEU's, but 32 samples at a time.
 
     numpy draws bits by 32, so that blocks of 32 samples have the same bits as all samples at once.
     """
-    one, other = np.array(one, dtype=np.float64), np.array(other, dtype=np.float64)
-    found: list[float] = []
+    a, b = np.array(a, dtype=np.float64), np.array(b, dtype=np.float64)
+    differences: list[float] = []
     for start in range(0, samples, 32):
-        kept = generator.integers(2, size=(min(32, samples - start), len(one)), dtype=bool)
-        for sides in zip(kept @ one + ~kept @ other, ~kept @ one + kept @ other, strict=True):
-            found.append(np.ptp([metric._aggregate_and_compute(sums[None]).score for sums in sides]))
-    return np.array(found)
+        kept = generator.integers(2, size=(min(32, samples - start), len(a)), dtype=bool)
+        for systems in zip(kept @ a + ~kept @ b, ~kept @ a + kept @ b, strict=True):
+            differences.append(np.ptp([metric._aggregate_and_compute(sums[None]).score for sums in systems]))
+    return np.array(differences)
 
 
 def paired_interval(
     metric: SacreMetric, first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[float, float]:
-    """A 95% interval of the score of `second` minus that of `first`, by a paired bootstrap.
+    """The 95% confidence interval of the score of `second` minus that of `first`, by a paired bootstrap (Koehn 2004).
 
-    Koehn 2004: each sample draws as many lines as there are, with replacement, the same for both systems. The interval
-    holds the middle 95% of the samples' differences.
+    Each sample draws as many lines as there are, with replacement, the same for both systems. The interval holds the
+    middle 95% of the samples' differences.
     """
-    seed = int(_generator().integers(2**63))  # of both, also where the user asks for none
+    seed = int(_generator().integers(2**63))  # the same for both, even if SACREBLEU_SEED is none
     before, after = (
         np.array(_resampled(metric, statistics, CONFIDENCE_SAMPLES, np.random.default_rng(seed)))
         for statistics in (metric._extract_corpus_statistics(lines, references) for lines in (first, second))

@@ -394,7 +394,7 @@ def test_a_file_with_both_sides_is_compared_as_two_texts(two_runs: Path, cli: Cl
         ([], "name two systems or more"),
         (["--hyp", "test.de", "--hyp", "test.en"], "--hyp FILE needs the references: add --ref FILE"),
         (["copy", "worse", "--src", "test.en"], "--src and --ref go together, unless --src is a file with both sides"),
-        (["copy", "worse", "--ref", "test.de"], "--ref FILE needs what is to be translated: add --src FILE"),
+        (["copy", "worse", "--ref", "test.de"], "--ref FILE needs the text to translate; add --src FILE"),
         (["copy", "no-run"], "no-run: no such run"),
         (["copy", "worse", "--output", "page.txt"], "its name should end in .html"),
         (["copy", "worse", "--output", "no/page.html"], "not a file in a folder that exists"),

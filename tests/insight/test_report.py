@@ -281,8 +281,8 @@ OTHERS = (
     (["--forbid", "1", "--beam-size", "1", "--lowercase"], "beam_size 1, forbidden_words ['1'], case ignored"),
     (["--metric", "chrf++"], "metrics chrf++"),
     (["--sample"], "drawn at random"),
-    (["--bleu-tokenizer", "char"], "another tokenizer of BLEU"),
-    (["--tgt-lang", "zh"], "another tokenizer of BLEU"),
+    (["--bleu-tokenizer", "char"], "another BLEU tokenizer"),
+    (["--tgt-lang", "zh"], "another BLEU tokenizer"),
     (["--engine", "torch"], "engine torch"),
 )
 
