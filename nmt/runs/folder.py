@@ -38,7 +38,7 @@ class Recorded(BaseModel):
 
 
 class RunFolder:
-    """The paths inside `runs/<name>/`; docs/run-folder.md describes them."""
+    """A run folder, `runs/<name>/`: its paths, which docs/run-folder.md describes, its configuration and its lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -38,7 +38,7 @@ class Skipped(NamedTuple):
 
 
 class DivergenceDetector:
-    """Examines, at each logging interval, the updates since the last one."""
+    """A detector of skipped updates and exploding losses, which waits for the device at logging intervals only."""
 
     def __init__(
         self, config: Config, corpus: EncodedCorpus, vocab_size: int, run: RunFolder, ranks: Ranks = ALONE

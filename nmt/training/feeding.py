@@ -55,7 +55,7 @@ def cut(plan: Plan, parts: int) -> Plan:
 
 
 class Feed:
-    """Iterates over this process's shares of consecutive updates."""
+    """The stream of this process's shares of consecutive updates."""
 
     def __init__(self, config: Config, prepared: Prepared, ranks: Ranks) -> None:
         self._config = config

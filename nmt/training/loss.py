@@ -110,7 +110,7 @@ def _plain_chunk(
 
 
 class _FusedSums(torch.autograd.Function):
-    """Computes the loss and its gradients together, a chunk of positions at a time.
+    """The loss and its gradients, computed together, a chunk of positions at a time.
 
     The loss at a position with state h, logits z = W h + b and target t, with lse = log(sum(exp(z))):
 

@@ -21,10 +21,10 @@ from nmt.training.divergence import Skipped
 
 
 class Monitor:
-    """Writes to standard error for people, to metrics.jsonl for programs, and its figures to a folder for TensorBoard.
+    """The output of a training: standard error for people, metrics.jsonl for programs, and figures for TensorBoard.
 
-    Shows a progress bar on a terminal, and prints a line an interval elsewhere. A silent monitor writes nothing: of
-    several processes, only one reports.
+    Standard error gets a progress bar on a terminal, and a line an interval elsewhere. A silent monitor writes no
+    files and shows no bar: of several processes, only one reports.
     """
 
     def __init__(self, metrics_file: Path, silent: bool = False, tensorboard: Path | None = None) -> None:

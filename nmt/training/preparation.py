@@ -52,7 +52,7 @@ class Prepared(NamedTuple):
 
 
 class Problems:
-    """Collects errors, so that all are reported at once."""
+    """A collection of errors, so that all are reported at once."""
 
     def __init__(self) -> None:
         self._errors: list[NmtError] = []

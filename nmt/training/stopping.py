@@ -71,11 +71,11 @@ def seconds_left(
 
 
 class Stopped(BaseException):
-    """Raised by a signal inside `ending_the_block`."""
+    """A signal before or inside an `ending_the_block`."""
 
 
 class Signals:
-    """Collects SIGINT, SIGTERM and SIGHUP (a closed terminal), so that the current update is completed and saved."""
+    """Received SIGINT, SIGTERM and SIGHUP (a closed terminal), collected so that the update is completed and saved."""
 
     def __init__(self) -> None:
         self.received: list[int] = []

@@ -31,7 +31,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class Validator:
-    """Scores the model on the validation set and keeps the best one, with the weights that it has at each call."""
+    """The validation of a model, with the weights that it has at each call: its scores, and the best model so far."""
 
     def __init__(self, config: Config, prepared: Prepared, objective: Objective, run: RunFolder, ranks: Ranks) -> None:
         self._config = config
@@ -75,7 +75,7 @@ class Validator:
     def keep_if_best(self, scores: dict[str, float], progress: Progress) -> bool:
         """Write the model if `scores` are the best so far, and record the validation in `progress`.
 
-        Returns whether the model was written. Without `training.best_metric`, each validation replaces it.
+        Returns True if the model was written. Without `training.best_metric`, each validation replaces it.
         """
         metric = self._config.training.best_metric
         is_best = metric is None or is_better(metric, scores, progress.best_values)
