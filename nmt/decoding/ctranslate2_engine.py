@@ -30,10 +30,11 @@ if TYPE_CHECKING:  # a translator without alignments needs no numpy
     import numpy as np
     from numpy.typing import NDArray
 
-# On two CPU cores (docs/lab/speed.md), a small batch on each is twice as fast as a large batch on both.
+# On two CPU cores (docs/lab/speed.md), a small batch on each is twice as fast as a large batch on both. The time of a
+# step depends on the number of hypotheses, so a batch of long sources holds as many as one of short sources.
 MAX_WORKERS = 8
-CPU_BATCH_TOKENS = 384
-BEAM_BATCH_TOKENS = 192
+CPU_BATCH_HYPOTHESES = 40
+CPU_BATCH_TOKENS = 384  # where nothing is searched
 # CTranslate2 masks a logit with the lowest value of its type; float16's is the highest of these, -65,504.
 _IMPOSSIBLE = -60_000
 
@@ -77,10 +78,10 @@ class CTranslate2Engine:
         prefixes = prefixes or [()] * len(sources)
         limits = [decoding.longest_output(len(ids)) for ids in sources]
         minima = [decoding.shortest_output(len(ids)) for ids in sources]
-        share = -(-sum(len(ids) + 1 for ids in sources) // self._translator.num_translators)
+        share = -(-len(sources) // self._translator.num_translators)
         words = self._forbidden_words.spellings(decoding.forbidden_words)
         forbidden = {*((index,) for index in self._special), *words}
-        options = self._options(decoding, forbidden, share, scores)
+        options = self._options(decoding, forbidden, scores)
         by_last_id = _by_last_id(forbidden)
 
         def start(group: Sequence[int], limit: int) -> tuple[Sequence[int], int, Any]:
@@ -89,6 +90,7 @@ class CTranslate2Engine:
                 [[self._tgt_pieces[index] for index in prefixes[row]] for row in group] if prefixes[group[0]] else None,
                 min_decoding_length=minima[group[0]],
                 max_decoding_length=limit,
+                **self._batch_size(decoding, max(len(sources[row]) + 1 for row in group), share),
                 **options,
             )
             return group, limit, results
@@ -152,12 +154,17 @@ class CTranslate2Engine:
             found[row] = np.array(result.attention[0][: len(targets[row])], dtype=np.float32)
         return found
 
+    def _batch_size(self, decoding: DecodingConfig, longest: int, share: int) -> dict[str, Any]:
+        """The options for the batch size of sources with at most `longest` positions; `share`: sources per worker."""
+        if self._translator.device != "cpu":
+            return {"max_batch_size": decoding.batch_tokens, "batch_type": "tokens"}
+        size = min(CPU_BATCH_HYPOTHESES // decoding.beam_size, decoding.batch_tokens // longest, share)
+        return {"max_batch_size": max(1, size), "batch_type": "examples"}
+
     def _options(
-        self, decoding: DecodingConfig, forbidden: Collection[tuple[int, ...]], share: int, scores: bool
+        self, decoding: DecodingConfig, forbidden: Collection[tuple[int, ...]], scores: bool
     ) -> dict[str, Any]:
-        """The options of `translate_batch` that all groups of a search share; `share` is the positions for a worker."""
-        on_cpu = CPU_BATCH_TOKENS if decoding.beam_size == 1 else BEAM_BATCH_TOKENS
-        max_batch = on_cpu if self._translator.device == "cpu" else decoding.batch_tokens
+        """The options of `translate_batch` that all groups of a search share."""
         return {
             "beam_size": decoding.beam_size,
             "num_hypotheses": decoding.beam_size,
@@ -165,8 +172,6 @@ class CTranslate2Engine:
             "length_penalty": decoding.length_penalty or 1e-9,
             "no_repeat_ngram_size": decoding.no_repeat_ngram_size,
             "max_input_length": 0,
-            "max_batch_size": min(decoding.batch_tokens, max_batch, share),
-            "batch_type": "tokens",
             "suppress_sequences": [[self._tgt_pieces[index] for index in ids] for ids in forbidden],
             # With a shortlist, the pieces of a longer sequence that are not on it are taken for others.
             "use_vmap": all(len(ids) == 1 for ids in forbidden),
