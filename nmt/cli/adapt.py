@@ -16,20 +16,20 @@ from nmt.system.distributed import is_launched
 
 
 def adapt(
-    model: Annotated[str, options.run_option(help="The run to start from, which is only read.")],
-    data: Annotated[list[Path], Option(metavar="CORPUS", help="The new text; may be repeated.")],
-    keep: Annotated[list[Path] | None, Option(metavar="CORPUS", help="General text. Default: the model's own.")] = None,
-    max_drop: Annotated[float, Option(min=0, max=100, help="How much BLEU general text may lose.")] = 1.0,
-    name: Annotated[str | None, Option(help="The new run's name; default: RUN-adapted.")] = None,
+    model: Annotated[str, options.run_option(help="The base run, which stays unchanged.")],
+    data: Annotated[list[Path], Option(metavar="CORPUS", help="Text of the new domain; may be repeated.")],
+    keep: Annotated[list[Path] | None, Option(metavar="CORPUS", help="General text. Default: the base run's.")] = None,
+    max_drop: Annotated[float, Option(min=0, max=100, help="Maximum loss of BLEU on general text.")] = 1.0,
+    name: Annotated[str | None, Option(help="Name of the new run. Default: RUN-adapted.")] = None,
     overrides: options.SetOption = None,
     fresh: options.FreshOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Teach a model a domain, with general text mixed in, so that it keeps what it knows.
+    """Fine-tune a model on a new domain, with general text mixed in so that it forgets little.
 
     Writes a configuration, NAME.yaml, trains with it, and scores test sets of both texts before and after. If general
-    text may have lost more than --max-drop, or this cannot be checked, the first line says so, and the exit code is 3;
-    the new run is kept.
+    text may have lost more than --max-drop BLEU, or this cannot be checked, the first line is a warning and the exit
+    code is 3; the new run is kept.
     """
     if is_launched():
         raise ConfigError(

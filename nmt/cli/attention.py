@@ -15,16 +15,19 @@ PICTURES = (".png", ".svg")
 
 
 def attention(
-    text: Annotated[list[str], Argument(metavar="TEXT", help="The source text; or an image's path.")],
-    output: Annotated[Path, Option(metavar="FILE", help="Name of a .html, .png, .svg or .json file.")],
-    tgt: Annotated[str | None, Option(metavar="TEXT", help="A translation to explain. Default: its own.")] = None,
+    text: Annotated[list[str], Argument(metavar="TEXT", help="Source text, or the path of an image.")],
+    output: Annotated[Path, Option(metavar="FILE", help="File to write: .html, .png, .svg or .json.")],
+    tgt: Annotated[str | None, Option(metavar="TEXT", help="Translation to explain. Default: the model's own.")] = None,
     model: options.RunOption = None,
-    kind: Annotated[Literal["encoder", "decoder", "cross"] | None, Option(help="Of a picture. Default: cross.")] = None,
-    layer: Annotated[int | None, Option(min=1, help="Of a picture, counted from 1. Default: all.")] = None,
-    head: Annotated[int | None, Option(min=1, help="Of a picture, from 1. Default: all, and their mean.")] = None,
+    kind: Annotated[Literal["encoder", "decoder", "cross"] | None, Option(help="What to draw. Default: cross.")] = None,
+    layer: Annotated[int | None, Option(min=1, help="Layer to draw, from 1. Default: all.")] = None,
+    head: Annotated[int | None, Option(min=1, help="Head to draw, from 1. Default: all, and their mean.")] = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """Show what a model attends to, how it chose its translation, and what it would have said otherwise."""
+    """Show a model's attention, how it chose its translation, and the alternatives.
+
+    A page (.html) and .json hold all of it; a picture (.png, .svg) shows attention alone.
+    """
     options.check_output(output, ".html", ".png", ".svg", ".json")
     suffix = output.suffix.lower()
     source, given_tgt = options.utf8(" ".join(text)), None if tgt is None else options.utf8(tgt)

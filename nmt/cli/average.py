@@ -15,16 +15,16 @@ if TYPE_CHECKING:  # imported when the command runs
 def average(
     models: ModelsOption = None,
     last: Annotated[
-        int | None, Option(min=2, metavar="N", help="The last N. Default: training.keep_checkpoints.")
+        int | None, Option(min=2, metavar="N", help="Average the last N. Default: training.keep_checkpoints.")
     ] = None,
-    name: Annotated[str | None, Option(help="The new run's name; default: RUN-average.")] = None,
+    name: Annotated[str | None, Option(help="Name of the new run. Default: RUN-average.")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Average a run's last checkpoints, or the models of several runs, into a new run, and score all on the validation
-    set.
+    """Average the last checkpoints of a run, or the models of several runs, into a new run, and score them.
 
-    Several runs, each --model RUN, have learned from the same start (training.init_from).
+    Scores are of the validation set. Several runs (--model, repeated) must be fine-tuned from the same base model
+    (training.init_from).
     """
     from nmt.training.averaging import average_checkpoints, average_models
 

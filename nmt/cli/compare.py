@@ -13,13 +13,17 @@ from nmt.errors import ConfigError, printable
 
 @options.grouped
 def compare(
-    runs: Annotated[list[str] | None, options.run_argument(help="RUN,RUN joins seeds of one system.")] = None,
-    hyp: Annotated[list[str] | None, Option(metavar="FILE", help="Translations; FILE,FILE joins seeds.")] = None,
+    runs: Annotated[list[str] | None, options.run_argument(help="Runs; RUN,RUN joins seeds of a system.")] = None,
+    hyp: Annotated[
+        list[str] | None, Option(metavar="FILE", help="Translations; FILE,FILE joins seeds of a system.")
+    ] = None,
     ref: options.ReferencesOption = None,
     src: options.TestOption = None,
     train: Annotated[list[Path] | None, Option(metavar="FILE", help="Training text. Default: the first run's.")] = None,
-    test: Annotated[Literal["bs", "ar"], Option(help="Paired bootstrap, or approximate randomization.")] = "bs",
-    samples: Annotated[int | None, Option(min=1, max=1_000_000, help="Default: 1,000 for bs, 10,000 for ar.")] = None,
+    test: Annotated[Literal["bs", "ar"], Option(help="Paired bootstrap or approximate randomization.")] = "bs",
+    samples: Annotated[
+        int | None, Option(min=1, max=1_000_000, help="Resamples. Default: 1,000 (bs), 10,000 (ar).")
+    ] = None,
     output: options.PageOption = None,
     as_json: options.JsonOption = False,
     device: options.DeviceOption = None,
@@ -27,9 +31,10 @@ def compare(
     *,
     scoring: options.ScoringOptions,
 ) -> None:
-    """Compare systems: scores and their significance, by bucket, and where translations differ.
+    """Compare systems: scores with significance tests, scores by bucket, and the lines that differ most.
 
-    The first system is the baseline. Runs translate their test sets if they have not done so with their current model.
+    The first system is the baseline. A run translates its test sets unless translations of its current model are
+    stored.
     """
     if output is not None:
         options.check_output(output, ".html")

@@ -10,10 +10,10 @@ from nmt.errors import ConfigError
 
 
 def config(
-    key: Annotated[str | None, Argument(metavar="[KEY]", help="Or section.", autocompletion=complete_key)] = None,
-    as_schema: Annotated[bool, Option("--json-schema", help="Print the JSON Schema that editors check by.")] = False,
+    key: Annotated[str | None, Argument(metavar="KEY", help="A key or section.", autocompletion=complete_key)] = None,
+    as_schema: Annotated[bool, Option("--json-schema", help="Print the JSON Schema, for editors.")] = False,
 ) -> None:
-    """Print a configuration with every key explained, or what one key means."""
+    """Print a configuration with every key explained, or explain one key."""
     if key is not None and as_schema:
         raise ConfigError("--json-schema prints all keys; leave out KEY")
     from nmt.config.reference import explanation, schema_text, template

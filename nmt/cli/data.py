@@ -22,17 +22,19 @@ if TYPE_CHECKING:  # imported when the command runs
 
 def data(
     corpora: options.CorporaArgument = None,
-    against: Annotated[list[Path] | None, Option(metavar="TEST", help="Test text; may be repeated.")] = None,
-    config: Annotated[Path | None, Option(metavar="FILE", help="Take rules, test sets and corpora from it.")] = None,
+    against: Annotated[
+        list[Path] | None, Option(metavar="TEST", help="Test set to check overlap with; may be repeated.")
+    ] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="Take rules, test sets and corpora from here.")] = None,
     src_lang: options.SrcLangOption = None,
     tgt_lang: options.TgtLangOption = None,
     output: options.PageOption = None,
-    write: Annotated[Path | None, Option(metavar="FOLDER", help="Write what is left into a new folder.")] = None,
+    write: Annotated[Path | None, Option(metavar="FOLDER", help="Write the cleaned pairs into a new folder.")] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show what a corpus is made of, and what cleaning drops, before training on it.
+    """Profile a corpus, and show what cleaning drops, before training on it.
 
-    The rules are those that `nmt init` writes, or with --config those of a configuration.
+    The cleaning rules are those that `nmt init` writes, or those of --config.
     """
     from nmt.cleaning.profile import profile_corpora
     from nmt.cleaning.selection import check_folder, write_cleaned

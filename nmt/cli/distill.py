@@ -13,17 +13,17 @@ from nmt.errors import ConfigError
 
 
 def distill(
-    teachers: Annotated[list[str], options.run_option("--teacher", help="A run; may be repeated.")],
-    config: Annotated[Path, Option(metavar="FILE", help="The student's configuration.")],
-    mono_src: Annotated[Path | None, Option(metavar="FILE", help="More text, of the source language alone.")] = None,
-    n_best: Annotated[int, Option(min=1, max=MAX_BEAMS, help="Translations to choose from, for each pair.")] = 8,
-    keep_real: Annotated[bool, Option("--keep-real", help="Learn from the training pairs as they are, too.")] = False,
+    teachers: Annotated[list[str], options.run_option("--teacher", help="Run that teaches; several form an ensemble.")],
+    config: Annotated[Path, Option(metavar="FILE", help="Configuration of the student.")],
+    mono_src: Annotated[Path | None, Option(metavar="FILE", help="More source text, without translations.")] = None,
+    n_best: Annotated[int, Option(min=1, max=MAX_BEAMS, help="Translations of each source to choose from.")] = 8,
+    keep_real: Annotated[bool, Option("--keep-real", help="Also train on the original pairs.")] = False,
     overrides: options.SetOption = None,
-    folder: Annotated[Path | None, Option(metavar="FOLDER", help="To work in. Default: CONFIG.distill.")] = None,
+    folder: Annotated[Path | None, Option(metavar="FOLDER", help="Working folder. Default: CONFIG.distill.")] = None,
 ) -> None:  # fmt: skip
-    """Train a small, fast model on the translations of larger ones.
+    """Train a small, fast student on the translations of larger models.
 
-    A distillation that was stopped resumes.
+    An interrupted distillation is resumed.
     """
     from nmt.insight.after_training import finish
     from nmt.recipes.distill import train_student, write_student

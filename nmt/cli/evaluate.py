@@ -27,8 +27,8 @@ class _Texts:
 
     src: options.TestOption = None
     ref: options.ReferencesOption = None
-    test_set: Annotated[str | None, Option(metavar="NAME", help="A test set of sacreBLEU's: wmt14/full.")] = None
-    language_pair: Annotated[str | None, Option(metavar="SRC-TGT", help="Of --test-set. Default: the run's.")] = None
+    test_set: Annotated[str | None, Option(metavar="NAME", help="A test set of sacreBLEU, such as wmt14/full.")] = None
+    language_pair: Annotated[str | None, Option(metavar="SRC-TGT", help="For --test-set. Default: the run's.")] = None
 
     @property
     def is_one_file(self) -> bool:
@@ -63,9 +63,9 @@ class _Shown:
     """The output for each test set."""
 
     as_json: options.JsonOption = False
-    confidence: Annotated[bool, Option("--confidence", help="Also 95% intervals, by the bootstrap.")] = False
-    comet: Annotated[bool, Option("--comet", help="Also COMET, by your own comet-score.")] = False
-    comet_model: Annotated[str | None, Option(help="COMET's model; default: comet-score's.")] = None
+    confidence: Annotated[bool, Option("--confidence", help="Add 95% confidence intervals (bootstrap).")] = False
+    comet: Annotated[bool, Option("--comet", help="Also compute COMET with the installed comet-score.")] = False
+    comet_model: Annotated[str | None, Option(help="COMET model. Default: comet-score's.")] = None
 
     def check(self) -> None:
         """Raises an error if comet-score is needed and not there; before anything is translated."""
@@ -110,7 +110,7 @@ class _Shown:
 @options.grouped
 def evaluate(
     models: options.ModelsOption = None,
-    hyp: Annotated[Path | None, Option(metavar="FILE", help="Score these translations, by any program.")] = None,
+    hyp: Annotated[Path | None, Option(metavar="FILE", help="Score these translations instead of a model.")] = None,
     *,
     text: _Texts,
     scoring: options.ScoringOptions,
@@ -119,7 +119,7 @@ def evaluate(
 ) -> None:
     """Score a model on its test sets or on other files, or score existing translations.
 
-    With several models, each --model RUN, their probabilities are averaged; the test sets are those of the first.
+    Several models (--model, repeated) form an ensemble; the test sets are those of the first.
     """
     if shown.comet_model and not shown.comet:
         raise ConfigError("--comet-model is for --comet; add it")

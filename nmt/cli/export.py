@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # imported when the command runs
     from nmt.interop.verification import ExportedRun
 
 
-QuantizationOption = Annotated[str, Option(metavar="TYPE", help="Of the weights: float32, int8, float16, ...")]
+QuantizationOption = Annotated[str, Option(metavar="TYPE", help="Format of the weights: float32, int8, float16, ...")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,13 +24,13 @@ class _Options:
     """The options that all exports share."""
 
     model: RunOption = None
-    src: Annotated[Path | None, Option(metavar="FILE", help="To compare on. Default: the validation set.")] = None
+    src: Annotated[Path | None, Option(metavar="FILE", help="Text to verify with. Default: the validation set.")] = None
     ref: Annotated[Path | None, Option(metavar="FILE", help="References of --src.")] = None
     device: DeviceOption = None
     as_json: JsonOption = False
 
     def run(self, export: Callable[..., "ExportedRun"], **more: object) -> None:
-        """Export the run, and print what was made."""
+        """Export the run, and print the verification."""
         result = export(open_run(self.model), src=self.src, ref=self.ref, device=self.device or "auto", **more)
         if self.as_json:
             print(json.dumps(dataclasses.asdict(result)))
@@ -47,13 +47,15 @@ class _Options:
 @grouped
 def export_ctranslate2(
     quantization: QuantizationOption = "int8",
-    shortlist: Annotated[tuple[Path, Path] | None, Option(metavar="SRC TGT", help="Texts to make one from.")] = None,
+    shortlist: Annotated[
+        tuple[Path, Path] | None, Option(metavar="SRC TGT", help="Text to build a shortlist from.")
+    ] = None,
     *,
     options: _Options,
 ) -> None:
-    """Export a run's model to CTranslate2, and check that it translates as with PyTorch.
+    """Export a run's model to CTranslate2, and verify its translations against PyTorch.
 
-    The export's folder can be copied to another machine, and translates there without PyTorch.
+    The folder of the export can be copied to another machine, and translates there without PyTorch.
     """
     from nmt.interop.ctranslate2 import export_ctranslate2 as export
 
@@ -63,9 +65,9 @@ def export_ctranslate2(
 
 @grouped
 def export_argos(quantization: QuantizationOption = "int8", *, options: _Options) -> None:
-    """Export a run's model as a package of Argos Translate and LibreTranslate, and check that it translates the same.
+    """Export a run's model as a package for Argos Translate and LibreTranslate, and verify its translations.
 
-    The package is searched as Argos Translate does, and compared with PyTorch.
+    The verification uses the search of Argos Translate, and compares with PyTorch.
     """
     from nmt.interop.argos import export_argos as export
 
@@ -74,11 +76,11 @@ def export_argos(quantization: QuantizationOption = "int8", *, options: _Options
 
 @grouped
 def export_huggingface(
-    license: Annotated[str | None, Option(metavar="ID", help="For the card: cc-by-4.0. Default: the base's.")] = None,
+    license: Annotated[str | None, Option(metavar="ID", help="In the model card. Default: the base model's.")] = None,
     *,
     options: _Options,
 ) -> None:
-    """Export a run's model as a MarianMT model of Hugging Face's, and check that transformers translates the same.
+    """Export a run's model as a Hugging Face MarianMT model, and verify its translations with transformers.
 
     For models with model.preset: marian, and imported ones.
     """
@@ -89,9 +91,9 @@ def export_huggingface(
 
 @grouped
 def export_onnx(*, options: _Options) -> None:
-    """Export a run's model as ONNX graphs, and check that onnxruntime gives the same translations.
+    """Export a run's model to ONNX, and verify its translations with onnxruntime.
 
-    The graphs are the encoder, and the decoder with its cache.
+    There are two graphs: the encoder, and the decoder with its cache.
     """
     from nmt.interop.onnx import export_onnx as export
 

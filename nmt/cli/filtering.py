@@ -15,22 +15,22 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def filter_corpora(
-    write: Annotated[Path, Option(metavar="FOLDER", help="Write what is kept into this new folder.")],
+    write: Annotated[Path, Option(metavar="FOLDER", help="New folder for the kept pairs.")],
     corpora: options.CorporaArgument = None,
-    forward: Annotated[list[str] | None, options.run_option(help="To score targets; may be repeated.")] = None,
-    backward: Annotated[list[str] | None, options.run_option(help="To score sources; may be repeated.")] = None,
-    round_trip: Annotated[bool, Option("--round-trip", help="Translate targets back; compare by chrF.")] = False,
-    keep: Annotated[float | None, Option(metavar="SHARE", help="Keep this share, the best: 0 to 1.")] = None,
-    max_cross_entropy: Annotated[float | None, Option(metavar="X", help="Keep pairs up to this value.")] = None,
-    min_chrf: Annotated[float | None, Option(metavar="X", help="Keep pairs of at least this chrF: 0 to 100.")] = None,
+    forward: Annotated[list[str] | None, options.run_option(help="Run that scores targets; may be repeated.")] = None,
+    backward: Annotated[list[str] | None, options.run_option(help="Run that scores sources; may be repeated.")] = None,
+    round_trip: Annotated[bool, Option("--round-trip", help="Translate targets back; score by chrF.")] = False,
+    keep: Annotated[float | None, Option(metavar="SHARE", help="Share of pairs to keep, the best: 0 to 1.")] = None,
+    max_cross_entropy: Annotated[float | None, Option(metavar="X", help="Keep pairs up to this cross-entropy.")] = None,
+    min_chrf: Annotated[float | None, Option(metavar="X", help="Keep pairs from this chrF on: 0 to 100.")] = None,
     engine: options.EngineOption = None,
     device: options.DeviceOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Keep the pairs that models find good, such as the best of synthetic ones.
+    """Keep the pairs that models score best, for example of synthetic text.
 
-    With --forward and --backward, pairs are scored by their dual conditional cross-entropy; with one, by its
-    cross-entropy.
+    The score is the dual conditional cross-entropy with --forward and --backward, or the cross-entropy with one of
+    them.
     """
     from nmt.corpora.discovery import discover
     from nmt.evaluation.filtering import Limits, ScoringModels, filter_pairs

@@ -13,16 +13,16 @@ from nmt.system.console import log
 
 
 def import_model(
-    model: Annotated[str, Argument(metavar="FOLDER", help="A MarianMT model: a folder, Marian's zip, or hf:NAME.")],
-    name: Annotated[str | None, Option(help="The run's name; default: the folder's name.")] = None,
+    model: Annotated[str, Argument(metavar="FOLDER", help="MarianMT model: a folder, a zip of Marian's, or hf:NAME.")],
+    name: Annotated[str | None, Option(help="Name of the run. Default: that of the folder.")] = None,
     src_lang: SrcLangOption = None,
     tgt_lang: TgtLangOption = None,
-    tgt_tag: Annotated[str | None, Option(metavar="TAG", help="Of several target languages, the usual: deu.")] = None,
+    tgt_tag: Annotated[str | None, Option(metavar="TAG", help="Default of several target languages: deu.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a run of a MarianMT model, such as OPUS-MT's: from a folder of Hugging Face's, or from Marian's own files.
+    """Import a MarianMT model, such as OPUS-MT's, as a run: from a Hugging Face folder, or from Marian's own files.
 
-    The run translates, is evaluated and exported as a trained one, and `nmt train --init-from` trains it further.
+    Like a trained run, it translates, and can be evaluated, exported and fine-tuned (`nmt train --init-from`).
     """
     from nmt.interop.importing import PREFIX, download
     from nmt.interop.importing import import_model as do_import

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def info(as_json: JsonOption = False) -> None:
-    """Print versions, devices, and which optional packages are missing: what a bug report needs."""
+    """Print versions, devices and missing optional packages, for a bug report."""
     from nmt.system.environment import read_environment
 
     environment = read_environment()

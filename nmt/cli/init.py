@@ -22,15 +22,15 @@ _LONG = 4 * 3600
 
 def init(
     corpora: options.CorporaArgument = None,
-    src: Annotated[Path | None, Option(metavar="FILE", help="The source text, with --tgt.")] = None,
-    tgt: Annotated[Path | None, Option(metavar="FILE", help="The target text.")] = None,
+    src: Annotated[Path | None, Option(metavar="FILE", help="Source text, with --tgt.")] = None,
+    tgt: Annotated[Path | None, Option(metavar="FILE", help="Target text, with --src.")] = None,
     src_lang: options.SrcLangOption = None,
     tgt_lang: options.TgtLangOption = None,
-    test: Annotated[list[Path] | None, Option(metavar="CORPUS", help="A test set; may be repeated.")] = None,
-    output: Annotated[Path | None, Option(metavar="FILE", help="What to write. Default: SRC-TGT.yaml.")] = None,
-    no_trial: Annotated[bool, Option("--no-trial", help="Do not measure how long the training will take.")] = False,
+    test: Annotated[list[Path] | None, Option(metavar="CORPUS", help="Test set; may be repeated.")] = None,
+    output: Annotated[Path | None, Option(metavar="FILE", help="File to write. Default: SRC-TGT.yaml.")] = None,
+    no_trial: Annotated[bool, Option("--no-trial", help="Do not measure how long training will take.")] = False,
 ) -> None:
-    """Look at a corpus, and write a configuration that suits it."""
+    """Inspect a corpus, and write a configuration that suits it."""
     from nmt.cleaning.inspection import describe, inspect
     from nmt.config.reading import load_config
     from nmt.corpora.discovery import discover

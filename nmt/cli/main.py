@@ -107,7 +107,9 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    version: Annotated[bool, Option("--version", callback=_show_version, is_eager=True, help="The version.")] = False,
+    version: Annotated[
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Options before the command."""
     bound_kernel_caches("64" if context.invoked_subcommand in ("train", "adapt", "distill") else "128")

@@ -69,38 +69,38 @@ run_argument = functools.partial(Argument, metavar="RUN", autocompletion=complet
 run_option = functools.partial(Option, metavar="RUN", autocompletion=complete_run)
 set_option = functools.partial(Option, metavar="SECTION.KEY=VALUE", autocompletion=complete_setting)
 
-ConfigArgument = Annotated[Path | None, Argument(metavar="[FILE]", help="The configuration. Default: the only one.")]
-SetOption = Annotated[list[str] | None, set_option("--set", help="Replace one value; may be repeated.")]
-NameOption = Annotated[str | None, Option(help="The run's name; default: the file's name.")]
+ConfigArgument = Annotated[Path | None, Argument(metavar="FILE", help="Configuration. Default: the only one here.")]
+SetOption = Annotated[list[str] | None, set_option("--set", help="Replace a value of a key; may be repeated.")]
+NameOption = Annotated[str | None, Option(help="Name of the run. Default: that of the file.")]
 FreshOption = Annotated[bool, Option("--fresh", help="Start over; an existing run is set aside.")]
 CorporaArgument = Annotated[
     list[Path] | None,
-    Argument(metavar="CORPUS", help="Pairs (.tsv .csv .jsonl .tmx .zip), two texts, or folders of them."),
+    Argument(metavar="CORPUS", help="Files of pairs (.tsv .csv .jsonl .tmx .zip), two texts, or folders of them."),
 ]
-SrcLangOption = Annotated[str | None, Option(metavar="CODE", help="The source language. Default: by the files.")]
-TgtLangOption = Annotated[str | None, Option(metavar="CODE", help="The target language. Default: by the files.")]
+SrcLangOption = Annotated[str | None, Option(metavar="CODE", help="Source language. Default: from the files.")]
+TgtLangOption = Annotated[str | None, Option(metavar="CODE", help="Target language. Default: from the files.")]
 ModelsOption = Annotated[list[str] | None, run_option("--model", help="A run; may be repeated. Default: the newest.")]
-RunOption = Annotated[str | None, run_option("--model", help="A run's folder or name. Default: the newest run.")]
-PrecisionOption = Annotated[Literal["fp32", "bf16", "fp16"] | None, Option(help="PyTorch's. Default: the run's.")]
-DeviceOption = Annotated[str | None, Option(help="auto, cpu, cuda, cuda:N or mps. Default: auto.")]
-EngineOption = Annotated[str | None, Option(help="auto, torch or ctranslate2. Default: auto.")]
+RunOption = Annotated[str | None, run_option("--model", help="A run, by name or folder. Default: the newest.")]
+PrecisionOption = Annotated[Literal["fp32", "bf16", "fp16"] | None, Option(help="For PyTorch. Default: the run's.")]
+DeviceOption = Annotated[str | None, Option(help="Device: auto, cpu, cuda, cuda:N or mps. Default: auto.")]
+EngineOption = Annotated[str | None, Option(help="Engine: auto, torch or ctranslate2. Default: auto.")]
 TestOption = Annotated[
     Path | None,
-    Option("--src", metavar="FILE", help="Sources, or alone a file of pairs. Default: the run's test sets."),
+    Option("--src", metavar="FILE", help="Sources; without --ref, a file of pairs. Default: the run's test sets."),
 ]
 ReferencesOption = Annotated[list[Path] | None, Option("--ref", metavar="FILE", help="References; may be repeated.")]
-PageOption = Annotated[Path | None, Option(metavar="FILE.html", help="Write a page, too.")]
-JsonOption = Annotated[bool, Option("--json", help="Print JSON, for a program.")]
+PageOption = Annotated[Path | None, Option(metavar="FILE.html", help="Also write an HTML page.")]
+JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
     """The options of scoring; None or empty: as the run's configuration says, or by default."""
 
-    tgt_lang: Annotated[str | None, Option(help="The references' language, if it is not known.")] = None
-    bleu_tokenizer: Annotated[BleuTokenizer | None, Option(help="auto: by language.")] = None
-    metric: Annotated[list[str] | None, Option(help="bleu, chrf, chrf++ or ter; may be repeated.")] = None
-    lowercase: Annotated[bool, Option("--lowercase", help="Ignore the case of letters in BLEU and chrF.")] = False
+    tgt_lang: Annotated[str | None, Option(help="Language of the references, if it is not known.")] = None
+    bleu_tokenizer: Annotated[BleuTokenizer | None, Option(help="Default: the run's, or by language.")] = None
+    metric: Annotated[list[str] | None, Option(help="Metric: bleu, chrf, chrf++ or ter; may be repeated.")] = None
+    lowercase: Annotated[bool, Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.metric or () if name not in get_args(Metric)]:
@@ -124,18 +124,20 @@ class ScoringOptions:
 class SearchOptions:
     """The options of a search, as given; None or False: not given."""
 
-    beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy. Default: the run's.")] = None
+    beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. Default: the run's.")] = None
     length_penalty: Annotated[float | None, Option(help="Length penalty. Default: the run's.")] = None
     min_length: Annotated[int | None, Option(help="Minimum length in pieces. Default: the run's.")] = None
     max_length: Annotated[int | None, Option(help="Maximum length in pieces. Default: the run's.")] = None
-    max_length_ratio: Annotated[float | None, Option(help="Maximum length by that of the source.")] = None
-    forbid: Annotated[list[str] | None, Option(metavar="WORD", help="Forbid a word; may be repeated.")] = None
-    sample: Annotated[bool, Option("--sample", help="Draw translations at random; PyTorch only.")] = False
-    mbr: Annotated[int | None, Option(min=2, max=MAX_BEAMS, help="Draw N, take the most typical by chrF.")] = None
-    temperature: Annotated[float | None, Option(help="Of sampling; below 1: less random. Default: 1.")] = None
-    top_k: Annotated[int | None, Option(min=1, help="Draw among the K most probable pieces.")] = None
-    top_p: Annotated[float | None, Option(help="Draw among those with this probability together.")] = None
-    seed: Annotated[int | None, Option(help="Of sampling. Default: 1.")] = None
+    max_length_ratio: Annotated[float | None, Option(help="Maximum length relative to the source.")] = None
+    forbid: Annotated[list[str] | None, Option(metavar="WORD", help="Word to forbid; may be repeated.")] = None
+    sample: Annotated[bool, Option("--sample", help="Sample translations instead of searching (PyTorch only).")] = False
+    mbr: Annotated[int | None, Option(min=2, max=MAX_BEAMS, help="Minimum Bayes risk: sample N, choose by chrF.")] = (
+        None
+    )
+    temperature: Annotated[float | None, Option(help="Sampling temperature; lower is less random. Default: 1.")] = None
+    top_k: Annotated[int | None, Option(min=1, help="Sample among the K likeliest pieces.")] = None
+    top_p: Annotated[float | None, Option(help="Sample among the likeliest, of this total probability.")] = None
+    seed: Annotated[int | None, Option(help="Sampling seed; each line is sampled on its own. Default: 1.")] = None
     precision: PrecisionOption = None
     device: DeviceOption = None
     engine: EngineOption = None

@@ -10,12 +10,12 @@ from nmt.runs.folder import open_run
 
 def report(
     model: RunOption = None,
-    license: Annotated[str | None, Option(metavar="NAME", help="The model card's licence: mit, cc-by-4.0, ...")] = None,
-    dataset: Annotated[list[str] | None, Option(metavar="NAME", help="Data on Hugging Face; may be repeated.")] = None,
-    with_data: Annotated[bool, Option("--with-data", help="Show the texts that the configuration names, too.")] = False,
+    license: Annotated[str | None, Option(metavar="NAME", help="Licence for the model card: mit, cc-by-4.0.")] = None,
+    dataset: Annotated[list[str] | None, Option(metavar="NAME", help="Hugging Face data set; may be repeated.")] = None,
+    with_data: Annotated[bool, Option("--with-data", help="Also read and show the texts that the run names.")] = False,
     device: DeviceOption = None,
 ) -> None:
-    """Write a report about a run, report/index.html in its folder, and a Hugging Face model card, report/README.md."""
+    """Write a report about a run (report/index.html in its folder) and a Hugging Face model card (report/README.md)."""
     from nmt.insight.report_output import write_report
     from nmt.system.devices import configure_process
 

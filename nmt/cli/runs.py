@@ -16,11 +16,13 @@ SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "
 
 
 def runs(
-    sort: Annotated[SortKey, Option(help="Column to sort by; figures and times with the largest first.")] = "name",
-    prune_cache: Annotated[bool, Option("--prune-cache", help="First empty runs/cache; it is made again.")] = False,
+    sort: Annotated[SortKey, Option(help="Column to sort by; numbers and times descending.")] = "name",
+    prune_cache: Annotated[
+        bool, Option("--prune-cache", help="First empty runs/cache; it is rebuilt if needed.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List all runs in this folder's runs/, with their scores."""
+    """List all runs under runs/, with their scores."""
     from nmt.insight.progress import all_statuses, sorted_by
     from nmt.insight.progress_text import table
 
@@ -43,10 +45,10 @@ def runs(
 
 def show(
     model: RunOption = None,
-    watch: Annotated[bool, Option("--watch", help="Redraw until its training ends.")] = False,
+    watch: Annotated[bool, Option("--watch", help="Redraw until the training ends.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where a run stands: progress, scores, time left, and a curve of the loss."""
+    """Show the status of a run: progress, scores, time left, and the loss curve."""
     if watch and as_json:
         raise ConfigError("--watch is for people and --json for programs; leave one of them out")
     run = find_run(model)

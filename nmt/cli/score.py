@@ -19,9 +19,9 @@ if TYPE_CHECKING:  # imported when the command runs
 
 def score(
     corpora: options.CorporaArgument = None,
-    src: Annotated[Path | None, Option(metavar="FILE", help="Sources: lines, vectors or a list of images.")] = None,
-    tgt: Annotated[Path | None, Option(metavar="FILE", help="Their translations, a line each.")] = None,
-    tokens: Annotated[bool, Option("--tokens", help="Print the log-probability of each piece, too.")] = False,
+    src: Annotated[Path | None, Option(metavar="FILE", help="Sources: text, vectors or a list of images.")] = None,
+    tgt: Annotated[Path | None, Option(metavar="FILE", help="Translations of --src, a line each.")] = None,
+    tokens: Annotated[bool, Option("--tokens", help="Also print the log-probability of each piece.")] = False,
     models: options.ModelsOption = None,
     engine: options.EngineOption = None,
     device: options.DeviceOption = None,
@@ -30,8 +30,8 @@ def score(
 ) -> None:
     """Print the log-probability of each given translation, and the perplexity of all.
 
-    They are the model's own, without the constraints of a search. With several models, each --model RUN, their
-    probabilities are averaged.
+    Scores are the model's own, without the constraints of a search. Several models (--model, repeated) form an
+    ensemble.
     """
     from nmt.corpora.pairs import count_pairs
     from nmt.decoding.scoring import Totals, files_to_score, load_scorer, pairs_to_score

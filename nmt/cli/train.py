@@ -14,14 +14,14 @@ from nmt.system.distributed import joined
 
 def train(
     file: ConfigArgument = None,
-    config: Annotated[Path | None, Option(metavar="FILE", help="The same as the argument FILE.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="Same as the argument FILE.")] = None,
     overrides: SetOption = None,
     name: NameOption = None,
     fresh: FreshOption = False,
-    init_from: Annotated[str | None, run_option(help="Start from the weights of a trained run.")] = None,
+    init_from: Annotated[str | None, run_option(help="Fine-tune: start from the weights of this run.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Run all checks; stop before the first update.")] = False,
 ) -> None:
-    """Train a model, or resume a training that was stopped."""
+    """Train a model, or resume an interrupted training."""
     with joined() as ranks:
         if file is not None and config is not None:
             raise ConfigError("name one configuration, as FILE or as --config FILE, not both")

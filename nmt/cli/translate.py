@@ -28,18 +28,18 @@ if TYPE_CHECKING:  # imported when the command runs
 class _OutputOptions:
     """The options for what is read and written; None or False: not given."""
 
-    input: Annotated[Path | None, Option(metavar="FILE", help="Text, vectors or a list of images.")] = None
-    output: Annotated[Path | None, Option(metavar="FILE", help="Write here instead of standard output.")] = None
+    input: Annotated[Path | None, Option(metavar="FILE", help="Input: text, vectors or a list of images.")] = None
+    output: Annotated[Path | None, Option(metavar="FILE", help="Output. Default: standard output.")] = None
     resume: Annotated[bool, Option("--continue", help="Resume an unfinished --output, or start it.")] = False
-    alignments: Annotated[Path | None, Option(metavar="FILE", help="Write word alignments here: 0-0 2-1.")] = None
-    prefix: Annotated[str | None, Option(metavar="TEXT", help="Each translation begins with this text.")] = None
-    prefixes: Annotated[Path | None, Option(metavar="FILE", help="A prefix a line, for each of the input.")] = None
-    devices: Annotated[str | None, Option(metavar="D,D,...", help="Share the lines among them: cuda:0,cuda:1.")] = None
-    split_sentences: Annotated[bool | None, Option(help="By sentence. Default: what is typed, not files.")] = None
-    tgt_tag: Annotated[str | None, Option(metavar="TAG", help="One of several target languages: deu.")] = None
+    alignments: Annotated[Path | None, Option(metavar="FILE", help="Write word alignments (0-0 2-1) here.")] = None
+    prefix: Annotated[str | None, Option(metavar="TEXT", help="Beginning of each translation.")] = None
+    prefixes: Annotated[Path | None, Option(metavar="FILE", help="A prefix for each line of --input.")] = None
+    devices: Annotated[str | None, Option(metavar="D,D,...", help="Share lines among devices: cuda:0,cuda:1.")] = None
+    split_sentences: Annotated[bool | None, Option(help="Translate by sentence. Default: only typed text.")] = None
+    tgt_tag: Annotated[str | None, Option(metavar="TAG", help="Target language of a multilingual model: deu.")] = None
     as_json: options.JsonOption = False
-    n_best: Annotated[int | None, Option(min=1, max=MAX_BEAMS, help="With --json: N translations of a line.")] = None
-    align: Annotated[bool, Option("--align", help="With --json: the word alignment of each line.")] = False
+    n_best: Annotated[int | None, Option(min=1, max=MAX_BEAMS, help="With --json: the N best translations.")] = None
+    align: Annotated[bool, Option("--align", help="With --json: word alignments.")] = False
     tokens: Annotated[bool, Option("--tokens", help="With --json: the log-probability of each piece.")] = False
 
     def files(self, has_text: bool, device: str | None) -> "Files":
@@ -99,7 +99,9 @@ class _OutputOptions:
 
 @options.grouped
 def translate(
-    text: Annotated[list[str] | None, Argument(help="Text to translate; default: standard input.")] = None,
+    text: Annotated[
+        list[str] | None, Argument(metavar="TEXT", help="Text to translate. Default: standard input.")
+    ] = None,
     models: options.ModelsOption = None,
     *,
     given: _OutputOptions,
@@ -107,9 +109,9 @@ def translate(
 ) -> None:
     """Translate an argument, a file, or standard input line by line.
 
-    An --input whose name ends in .gz, .bz2, .xz or .zst is compressed; an --output, if its name ends in .gz.
+    Files are compressed if their names end in .gz, .bz2, .xz or .zst (--input) or .gz (--output).
 
-    With several models, each --model RUN, their probabilities are averaged.
+    Several models (--model, repeated) form an ensemble, which averages their probabilities.
     """
     from nmt.decoding.files import Files, made_from, translate_files
     from nmt.decoding.parallel import ParallelTranslator

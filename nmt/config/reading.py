@@ -34,7 +34,7 @@ def load_config(
     overridden = [override(raw, text) for text in overrides]
     if complete is not None:
         complete(raw)
-    return _validate(raw, Config, _Origin(path, root, overridden))
+    return _validate(raw, Config, _Input(path, root, overridden))
 
 
 def load_inference_config(path: Path) -> InferenceConfig:
@@ -46,16 +46,16 @@ def load_inference_config(path: Path) -> InferenceConfig:
     raw = _without(raw, Config, InferenceConfig)
     if isinstance(data := raw.get("data"), dict):
         raw["data"] = _without(data, DataConfig, TextConfig)
-    return _validate(raw, InferenceConfig, _Origin(path, root, []))
+    return _validate(raw, InferenceConfig, _Input(path, root, []))
 
 
 def holds_training_config(path: Path) -> bool:
-    """Whether a file is the configuration of a whole run, with the sections for training."""
+    """True if a file is the configuration of a whole run, with the sections for training."""
     return "training" in _parse(path, InferenceConfig)[1]
 
 
 def _parse(path: Path, schema: type[BaseModel]) -> tuple[yaml.Node | None, dict[str, Any]]:
-    """A file's YAML as nodes, which have line numbers, and as values."""
+    """The YAML of a file as nodes, which have line numbers, and as values."""
     try:
         data = path.read_bytes()
         text = data.decode("utf-8")
@@ -79,40 +79,40 @@ def _without(raw: dict[str, Any], larger: type[BaseModel], smaller: type[BaseMod
     return {key: value for key, value in raw.items() if key not in skipped}
 
 
-class _Origin(NamedTuple):
-    """Where the values of a configuration are from."""
+class _Input(NamedTuple):
+    """The file and options that a configuration comes from, to locate errors."""
 
     path: Path
     root: yaml.Node | None
     overridden: Sequence[tuple[str, ...]]
-    """The keys that `--set` gave."""
+    """The keys that `--set` replaced."""
 
 
-def _validate(raw: dict[str, Any], schema: type[Schema], origin: _Origin) -> Schema:
-    """The values of a file as a `schema`; `ConfigError`, with a line for each invalid value, if there are any."""
-    folder = origin.path.parent.resolve()
+def _validate(raw: dict[str, Any], schema: type[Schema], given: _Input) -> Schema:
+    """The values of a file as a `schema`. Raises `ConfigError` with a line for each invalid value."""
+    folder = given.path.parent.resolve()
     try:
-        return schema.model_validate(raw, context={"folder": folder, "stem": origin.path.stem})
+        return schema.model_validate(raw, context={"folder": folder, "stem": given.path.stem})
     except ValidationError as error:
-        raise ConfigError(_explain(error, schema, origin)) from None
+        raise ConfigError(_explain(error, schema, given)) from None
 
 
-# Half of a surrogate pair, which YAML can write as "\\ud800", and NUL.
+# Lone surrogates, which YAML can write as "\\ud800", and NUL.
 _UNWRITABLE = re.compile("[\ud800-\udfff\0]")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader without surprises of YAML 1.1: `no` (Norwegian) as false, `1e-3` as text, dates."""
+    """YAML's safe loader without the surprises of YAML 1.1: `no` (Norwegian) as false, `1e-3` as text, dates."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The node's value; a YAML error with its line where the safe loader raises an unrelated exception."""
+        """The node's value; a YAML error with its line if the safe loader raises an unrelated exception."""
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError, TypeError):  # such as `!!int x` and `0x_`
             raise _problem(node, f"{_short(node.value)} is not of the type {node.tag.rpartition(':')[2]}") from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """The node's values; an error for a repeated key, since YAML would silently keep the last, and for `<<`.
+        """The node's values; an error for a repeated key, of which YAML would silently keep the last, and for `<<`.
 
         The key `<<` copies a mapping into another; ten lines of it can make a billion keys.
         """
@@ -121,14 +121,14 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 raise _problem(key, "a key is one word, not a list or a mapping")
             if key.tag == "tag:yaml.org,2002:merge":
-                raise _problem(key, "the key << is not supported; write out the keys that it would copy")
+                raise _problem(key, "the key << is not supported; write out the keys that it copies")
             if key.value in seen:
                 raise _problem(key, f"the key {key.value!r} occurs twice")
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        """The node's text, if it can be that of a name."""
+        """The node's text, if it may stand in a name."""
         if isinstance(node.value, str) and _UNWRITABLE.search(node.value):
             raise _problem(node, f"{_short(node.value)} holds a character that is not allowed in a name or text")
         return super().construct_scalar(node)
@@ -153,7 +153,7 @@ _Loader.add_implicit_resolver(
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that `_Loader` would otherwise read as another type."""
+    """YAML's safe dumper, which quotes text that `_Loader` would read as another type."""
 
 
 _Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
@@ -165,7 +165,7 @@ def to_yaml(config: InferenceConfig) -> str:
 
 
 def settings_to_yaml(sections: Mapping[str, Any]) -> str:
-    """Some settings by section and key, as YAML that `load_config` reads."""
+    """Settings by section and key, as YAML that `load_config` reads."""
     text: str = yaml.dump(sections, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
@@ -188,9 +188,9 @@ def _yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
 
 
 def override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
-    """Apply `section.key=value` to settings by section and key; returns the key's path.
+    """Apply `section.key=value` to settings by section and key, and return the key's path.
 
-    Raises `ConfigError` if it is not of this form.
+    Raises `ConfigError` for any other form.
     """
     key, equals, value = text.partition("=")
     parts = tuple(key.strip().split("."))
@@ -205,8 +205,8 @@ def override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
     return parts
 
 
-def _explain(error: ValidationError, schema: type[BaseModel], origin: _Origin) -> str:
-    """One line an error: its line in the file, the key's path, and what would be valid."""
+def _explain(error: ValidationError, schema: type[BaseModel], given: _Input) -> str:
+    """A line for each error: its line in the file, the key's path, and what would be valid."""
     lines = []
     problems = error.errors()
     for problem in problems:
@@ -220,13 +220,13 @@ def _explain(error: ValidationError, schema: type[BaseModel], origin: _Origin) -
         if problem["type"] == "union_tag_invalid":
             keys.append(problem["ctx"]["discriminator"].strip("'"))
             value, wanted = problem["ctx"]["tag"], f"one of {problem['ctx']['expected_tags']}"
-        location, line = _find(origin.root, keys)
+        location, line = _find(given.root, keys)
         key = ".".join(location)
         if any(location[: len(parts)] == parts or (not line and parts[: len(location)] == location)
-               for parts in origin.overridden):  # fmt: skip
+               for parts in given.overridden):  # fmt: skip
             where = f"--set {key}".rstrip()
         else:
-            where = f"{origin.path}:{line or 1}"
+            where = f"{given.path}:{line or 1}"
         if problem["type"] == "extra_forbidden":
             lines.append(f"{where}: unknown key {key}{_suggestion(schema, location, known_as, variant)}")
         elif problem["type"] == "missing":
@@ -243,9 +243,9 @@ def _explain(error: ValidationError, schema: type[BaseModel], origin: _Origin) -
 def _located(schema: type[BaseModel], location: Iterable[int | str]) -> tuple[list[str], str, str, str]:
     """A pydantic location as the keys in a file, the path of the key in `places`, and two texts that may be ''.
 
-    The first is the variant of a section that has several: pydantic's location names it after the section, as in model,
-    transformer, d_ff. The second is what the value may be, where pydantic reports an error for each alternative: for
-    `training.batch_tokens`, a number or `auto`, one ends in `constrained-int`, the other in `literal['auto']`.
+    The first text is the variant of a section that has several: pydantic's location names it after the section, as in
+    model, transformer, d_ff. The second describes the valid values if pydantic reports an error for each alternative:
+    for `training.batch_tokens`, a number or `auto`, one ends in `constrained-int`, the other in `literal['auto']`.
     """
     has_variants = {section.name: len(section.inner) > 1 for section in sections(schema)}
     known = {place.path: place.key for place in places(schema)}
@@ -269,8 +269,8 @@ def _located(schema: type[BaseModel], location: Iterable[int | str]) -> tuple[li
 def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, ...], int]:
     """A key's path as written in the file, and its line.
 
-    For a missing key, the line of the nearest section above it, or 0 if there is none. A list index is left out of the
-    path where the file has a single item instead of a list.
+    For a missing key, the line of the nearest section above it, or 0 if there is none. The path has no list index if
+    the file has a single item instead of a list.
     """
     node, line, path = root, 0, []
     for part in location:
@@ -290,7 +290,7 @@ def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, .
 
 
 def _suggestion(schema: type[BaseModel], location: Sequence[str], path: str, variant: str) -> str:
-    """`; did you mean ...?` with the same key elsewhere or a similar one here, else the keys beside it."""
+    """`; did you mean ...?` with the same key elsewhere or a similar key here, otherwise the keys beside it."""
     known = [section.name for section in sections(schema)]
     known += [
         place.path for place in places(schema) if not (variant and place.selector) or place.selector.endswith(variant)
@@ -306,7 +306,7 @@ def _suggestion(schema: type[BaseModel], location: Sequence[str], path: str, var
 
 
 def _short(value: object) -> str:
-    """The value's `repr`, abbreviated if long: with aliases, a line of YAML can hold a billion words."""
+    """The value's `repr`, abbreviated if long: by aliases, a line of YAML can hold a billion words."""
     shortened = reprlib.Repr()
     shortened.maxlevel, shortened.maxstring, shortened.maxother = 2, 100, 100
     try:

@@ -1,6 +1,9 @@
-"""What each key of a configuration is: its type, default and meaning, as its JSON Schema says.
+"""The keys of a configuration with type, default and meaning: as a JSON Schema, as objects, and as text.
 
-The reference, `nmt config` and the messages about invalid values are all made from here.
+The JSON Schema is made from the classes of the sections and the docstring below each field; editors complete and check
+files by it. It says what a file may hold, key by key; what concerns several keys at once (a temperature beside
+weights, the limits of a model), only `nmt train` checks. The reference, `nmt config` and the messages about invalid
+values are all made from here.
 """
 
 import difflib
@@ -16,11 +19,6 @@ from pydantic import BaseModel
 from nmt.config.training import Config
 from nmt.errors import ConfigError
 from nmt.version import __version__
-
-# ---- The JSON Schema of a configuration, which editors complete from and check against.
-#
-# It says what a file may hold, key by key, with the docstring below a key's field. What concerns several keys at once
-# (a temperature beside weights, a model's limits) only `nmt train` checks.
 
 
 @functools.cache
@@ -38,13 +36,13 @@ def schema_text() -> str:
 
 
 def _plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """A mapping of pydantic's schema, with texts on one line, and the keys required that a file must have."""
+    """A mapping of pydantic's schema, with texts on one line, and only keys that a file must have as required."""
     plain = {key: part for key, part in schema.items() if key not in ("title", "discriminator", "required")}
     if "description" in plain:
         plain["description"] = " ".join(plain["description"].split())
-    if chooser := schema.get("discriminator"):  # without this key, the mapping is of the first kind
+    if chooser := schema.get("discriminator"):  # without this key, the mapping is the first variant
         default, *others = schema["oneOf"]
-        plain["oneOf"] = [default, *({**one, "required": [chooser["propertyName"]]} for one in others)]
+        plain["oneOf"] = [default, *({**other, "required": [chooser["propertyName"]]} for other in others)]
     keys = schema.get("properties", {})
     if required := [key for key in schema.get("required", ()) if "Default:" not in str(keys.get(key))]:
         plain["required"] = required
@@ -56,56 +54,56 @@ def _without_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class Key(NamedTuple):
-    """One key of a mapping."""
+    """A key of a mapping."""
 
     name: str
     kind: str
-    """What its value may be, in words: "whole number, at least 1, or `null`"."""
+    """Its valid values in words: "whole number, at least 1, or `null`"."""
     default: str | None
-    """As YAML on one line; None where there is none."""
+    """As YAML on one line; None if there is none."""
     is_required: bool
-    """False also where the default is computed from other keys, as the meaning then says."""
+    """False also if the default is computed from other keys, as the meaning then says."""
     meaning: str
     """On one line."""
     inner: tuple["Variant", ...]
-    """What the mappings that are its value, or in it, may be; none for a plain value."""
+    """The variants of the mappings that are its value, or in it; none for a plain value."""
     is_named: bool
-    """Whether the mappings in it have names that the user chooses, as test sets have."""
+    """True if the user names the mappings in it, such as test sets."""
 
     @property
     def allowed(self) -> list[str]:
-        """The only values that it may have, where `kind` lists them; also `null`, `true` and `false`."""
+        """All valid values, if `kind` lists them; also `null`, `true` and `false`."""
         return re.findall("`(.+?)`", self.kind.partition("list")[0])
 
 
 class Variant(NamedTuple):
-    """The keys that a mapping may have; one of several sets if a key of it chooses among them."""
+    """The keys that a mapping may have; one of several sets if one of its keys chooses among them."""
 
     selector: str
-    """The key that chooses this variant, with its value: `architecture: rnn`; '' if there is only one."""
+    """The key that chooses this variant, with its value: `architecture: rnn`; '' if it is the only one."""
     meaning: str
     keys: tuple[Key, ...]
 
 
 class Place(NamedTuple):
-    """A key where it is in a configuration."""
+    """A key and its place in a configuration."""
 
     path: str
     """`training.learning_rate`, `data.test.NAME.src`"""
     selector: str
-    """The variant that has it, as in `Variant.selector`."""
+    """The variant that has the key, as in `Variant.selector`."""
     key: Key
 
 
 @functools.cache
 def sections(config: type[BaseModel] = Config) -> tuple[Key, ...]:
-    """All sections of a configuration, in order; the first of the variants in one is the default."""
+    """All sections of a configuration, in order; the first variant of each is the default."""
     schema = json_schema(config)
     return _keys(schema, schema["$defs"])
 
 
 def places(config: type[BaseModel] = Config) -> Iterator[Place]:
-    """Every key of every section, those of mappings inside them included; a path may have several variants."""
+    """Every key of every section, including those of mappings inside; a path may have several variants."""
     for section in sections(config):
         for variant in section.inner:
             yield from _places(section.name, variant)
@@ -120,12 +118,12 @@ def _places(path: str, variant: Variant) -> Iterator[Place]:
 
 
 def nearest(path: str, known: Iterable[str]) -> list[str]:
-    """The known paths that may be meant by another one, at most 3: of similar keys, the same section first."""
+    """At most 3 known paths with similar keys, for an unknown path; those of the same section first."""
     section, _, key = path.rpartition(".")
-    ends = {one: one.rpartition(".")[2] for one in known}
+    ends = {other: other.rpartition(".")[2] for other in known}
     close = [key] if key in ends.values() else difflib.get_close_matches(key, ends.values(), n=3)
-    found = [one for end in dict.fromkeys(close) for one in ends if ends[one] == end]
-    return sorted(found, key=lambda one: not one.startswith(f"{section}."))[:3]
+    similar = [other for end in dict.fromkeys(close) for other in ends if ends[other] == end]
+    return sorted(similar, key=lambda other: not other.startswith(f"{section}."))[:3]
 
 
 def _keys(mapping: dict[str, Any], definitions: dict[str, Any]) -> tuple[Key, ...]:
@@ -150,9 +148,10 @@ def _key(name: str, schema: dict[str, Any], is_required: bool, definitions: dict
 def _variants(schema: dict[str, Any], definitions: dict[str, Any]) -> tuple[Variant, ...]:
     """The mappings that a schema refers to."""
     names = dict.fromkeys(re.findall(r'"#/\$defs/(\w+)"', json.dumps(schema)))
-    found = [definitions[name] for name in names]
+    mappings = [definitions[name] for name in names]
     return tuple(
-        Variant(_selector(one) if len(found) > 1 else "", one["description"], _keys(one, definitions)) for one in found
+        Variant(_selector(mapping) if len(mappings) > 1 else "", mapping["description"], _keys(mapping, definitions))
+        for mapping in mappings
     )
 
 
@@ -170,9 +169,9 @@ def _as_yaml(value: Any) -> str:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """What a value may be, in words."""
+    """The valid values in words."""
     if options := schema.get("anyOf") or schema.get("oneOf"):
-        # A list comes last: of "list; each item: text or `null`", an item seems to be the one that may be null.
+        # A list comes last: in "list; each item: text or `null`", an item would seem to be what may be null.
         kinds = sorted(dict.fromkeys(map(_kind, options)), key=lambda kind: kind.startswith("list;"))
         return (", or " if any(", at" in kind or ", ab" in kind for kind in kinds) else " or ").join(kinds)
     if "enum" in schema:
@@ -199,14 +198,8 @@ def _kind(schema: dict[str, Any]) -> str:
 _BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 
 
-# ---- The configuration as text: a YAML file with every key explained, and what `nmt config KEY` says about one.
-#
-# In the YAML, a comment has a space after its #, and a key that is switched off has none: `#src_lang: en`.
-
-
 _WIDTH = 100
 
-# Values of what has no default, and one limit of the training, so that the file is a configuration as it is.
 EXAMPLES = {
     "data.src_lang": "en",
     "data.tgt_lang": "de",
@@ -218,15 +211,16 @@ EXAMPLES = {
     "model.input_feeding": "true",
     "training.max_epochs": "30",
 }
+"""Values of keys without a default, and a limit of the training, so that the template is a valid configuration."""
 
-# Editors look for the line about the schema in any comment, so that it may not be spelled out here.
+# Editors look for the line about the schema in any comment, so it must not be spelled out here.
 _HEAD = f"""\
 # Every key of a configuration with its default (nmt {__version__}, nmt config).
 #
-# What a file leaves out has its default. It needs data.train, and training.max_steps, max_epochs or
-# max_minutes; their values here are examples, as are the files of data.validation, which may be left
-# out or be {{holdout: 1000}}. Relative paths start at the file's folder.
-# A key with # directly before it is switched off: remove the # to use it. nmt config KEY explains one.
+# A key that is left out has its default. Required are data.train, and one of training.max_steps,
+# max_epochs and max_minutes; their values here are examples. So are the files of data.validation,
+# which may be left out, or be {{holdout: 1000}}. Relative paths start at the folder of the file.
+# A key with # directly before it is switched off; remove the # to use it. nmt config KEY explains it.
 #
 # To complete and check keys in an editor: nmt config --json-schema > schema.json, and as the first line
 # yaml-language-server: $schema=schema.json, after a # and a space."""
@@ -235,7 +229,8 @@ _HEAD = f"""\
 def template() -> str:
     """A YAML configuration with every key, its meaning, and its default or an example.
 
-    The variants of a section that are not the default follow it, switched off.
+    The other variants of a section follow it, switched off. A comment has a space after its #, a key that is switched
+    off has none: `#src_lang: en`.
     """
     lines = [_HEAD]
     seen: set[str] = set()
@@ -286,23 +281,23 @@ def _setting(key: Key, path: str, off: str) -> str:
 
 
 def explanation(name: str) -> str:
-    """Type, default and meaning of a key and those inside it, or of every key of a section, for a terminal.
+    """Type, default and meaning of a key and the keys inside it, or of all keys of a section, for a terminal.
 
-    `ConfigError` with the nearest names if there is no such key.
+    Raises `ConfigError`, with similar names, if there is no such key.
     """
-    found = [place for place in places() if f"{place.path}.".startswith(f"{name}.")]
-    if not found:
+    matching = [place for place in places() if f"{place.path}.".startswith(f"{name}.")]
+    if not matching:
         names = [section.name for section in sections()]
         close = nearest(name, [*names, *(place.path for place in places())]) or names
         raise ConfigError(f"{name}: there is no such key; did you mean {_either(close)}?")
     heads = ["\n".join([name, *_wrapped(section.meaning, "  ")]) for section in sections() if section.name == name]
-    return "\n\n".join([*heads, *_explained(found)])
+    return "\n\n".join([*heads, *_explained(matching)])
 
 
-def _explained(found: list[Place]) -> Iterator[str]:
-    """A paragraph for each key; what is the same in several variants of a section is said once."""
+def _explained(matching: list[Place]) -> Iterator[str]:
+    """A paragraph for each key; a text that several variants of a section share is given once."""
     selectors_of: dict[tuple[str, str], list[str]] = {}
-    for place in found:
+    for place in matching:
         key = place.key
         default = key.default or ("none; it is required" if key.is_required else "depends on other keys")
         lines = [f"  type: {_without_backticks(key.kind)}", f"  default: {default}", *_wrapped(key.meaning, "  ")]
