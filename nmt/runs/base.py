@@ -72,16 +72,12 @@ def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fre
 
     config = load_config(path, overrides, complete)
     for base in bases:
-        data = base.inference_config().data
-        languages = {
-            "src_lang": (data.src_lang, config.data.src_lang),
-            "tgt_lang": (data.tgt_lang, config.data.tgt_lang),
-        }
-        for key, (there, here) in languages.items():
-            if there != here:
+        there, here = base.inference_config().data, config.data
+        for key, old, new in (("src_lang", there.src_lang, here.src_lang), ("tgt_lang", there.tgt_lang, here.tgt_lang)):
+            if old != new:
                 raise ConfigError(
-                    f"training.init_from: {base.path} was trained with data.{key}: {there}, and here it is {here}; "
-                    f"if the text is in that language, set data.{key}: {there}"
+                    f"training.init_from: {base.path} was trained with data.{key}: {old}, and here it is {new}; "
+                    f"if the text is in that language, set data.{key}: {old}"
                 )
     return config
 

@@ -18,7 +18,7 @@ from nmt.errors import TrainingError
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Progress
 from nmt.runs.weights import weights_of
-from nmt.system.distributed import ALONE, Ranks
+from nmt.system.distributed import Ranks
 from nmt.system.files import write_json
 from nmt.training.resuming import restart_hint
 
@@ -40,9 +40,7 @@ class Skipped(NamedTuple):
 class DivergenceDetector:
     """A detector of skipped updates and exploding losses, which waits for the device at logging intervals only."""
 
-    def __init__(
-        self, config: Config, corpus: EncodedCorpus, vocab_size: int, run: RunFolder, ranks: Ranks = ALONE
-    ) -> None:
+    def __init__(self, config: Config, corpus: EncodedCorpus, vocab_size: int, run: RunFolder, ranks: Ranks) -> None:
         self._config = config
         self._run = run
         self._ranks = ranks

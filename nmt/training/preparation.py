@@ -156,13 +156,7 @@ def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> Non
 
 
 def announce(
-    config: Config,
-    run: RunFolder,
-    prepared: Prepared,
-    model: TrainableModel[Any, Any],
-    plan: Plan,
-    memory: str,
-    num_processes: int,
+    config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel[Any, Any], plan: Plan, memory: str
 ) -> None:
     """Print the summary of a training before its first step.
 
@@ -186,7 +180,7 @@ def announce(
         kept = f"{corpus.counts.kept:,} of {corpus.counts.read:,} pairs"
         cleaning = "\ncleaning    ".join(rule_table(corpus.counts)) + f"\n            examples: {run.cleaning_file}"
     lines = {
-        "processes": f"{num_processes}, which share the batches of each update" if num_processes > 1 else "",
+        "processes": "" if settings.processes == 1 else f"{settings.processes}, which share the batches of each update",
         "run": str(run.path),
         "data": f"{data.src_lang} -> {data.tgt_lang}: training {kept}, "
         f"validation {len(prepared.validation.src):,} pairs",

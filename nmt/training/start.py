@@ -117,8 +117,7 @@ def _train_from(
     if resumed_at is not None:
         trainer.resume(run.checkpoints / str(resumed_at))
     memory = rehearse(trainer)
-    plan = trainer.feed.plan(trainer.progress.epoch)
-    announce(trainer.config, run, prepared, trainer.model, plan, memory, ranks.size)
+    announce(trainer.config, run, prepared, trainer.model, trainer.feed.plan(trainer.progress.epoch), memory)
     if dry_run:
         log.info("dry run: everything works; nothing was trained")
         return False

@@ -107,7 +107,7 @@ class Signals:
 
     @contextlib.contextmanager
     def ending_the_block(self) -> Iterator[None]:
-        """For a long block without side effects: a signal before or in it raises `Stopped`."""
+        """Let a signal before or in the block raise `Stopped`; for a long block without side effects."""
         self._ends_block = True
         try:
             if self.received:

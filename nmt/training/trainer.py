@@ -101,19 +101,18 @@ class Trainer:
         check_same_corpus(progress.corpus, self.prepared.corpus.made_from, self.config, self.folder)
         self.progress = progress
         adopt_changes(progress, self.config, self.folder)
-        self.saved = (progress.step, progress.validated_step)
-        self.saved_at = progress.seconds
+        self.saved, self.saved_at = (progress.step, progress.validated_step), progress.seconds
         log.info(f"resuming at step {progress.step:,}")
 
     def run(self) -> None:
         """Train until a limit or a signal, with validations and checkpoints."""
         settings = self.config.training
         self.batches_an_epoch = len(self.feed.plan(self.progress.epoch))
-        begin = self.progress.step if self.progress.validated_step >= 0 else -1  # of what metrics.jsonl may hold
+        begin = self.progress.step if self.progress.validated_step >= 0 else -1  # records up to this step are kept
         if self.ranks.is_main:
-            self.folder.diagnosis_file.unlink(missing_ok=True)  # of a training that is continued from before it
+            self.folder.diagnosis_file.unlink(missing_ok=True)  # of an earlier attempt, resumed before it diverged
         self.monitor.start(begin, total_steps(settings, self.batches_an_epoch))
-        self.interval.exclude(time.perf_counter() - self._began)  # a trial of the memory, for example, is no update
+        self.interval.exclude(time.perf_counter() - self._began)  # the preparation is no update
         self.interval.restore(self.progress.interval)
         self._began = time.perf_counter() - self.progress.seconds
         self.model.train()
