@@ -17,7 +17,7 @@ from nmt.config.training import Config
 from nmt.errors import WorkerError
 from nmt.system.console import log
 from nmt.system.distributed import Ranks
-from nmt.training.preparation import Prepared
+from nmt.training.preparation import TrainingInputs
 
 MAX_DEATHS = 3  # consecutive deaths of workers
 
@@ -40,11 +40,6 @@ class Share(NamedTuple):
         return 0 if self.is_extra else sum(batch.num_tgt_tokens for batch in self.batches)
 
 
-def updates_from(begin: int, end: int, count: int) -> list[range]:
-    """Batches `begin` to `end` in updates of `count` batches; an epoch's last update may have fewer."""
-    return [range(start, min(start + count, end)) for start in range(begin, end, count)]
-
-
 def cut(plan: Plan, parts: int) -> Plan:
     """The batches, each cut into N parts; part n takes every N-th pair, so that the parts have similar lengths.
 
@@ -57,7 +52,7 @@ def cut(plan: Plan, parts: int) -> Plan:
 class Feed:
     """The stream of this process's shares of consecutive updates."""
 
-    def __init__(self, config: Config, prepared: Prepared, ranks: Ranks) -> None:
+    def __init__(self, config: Config, prepared: TrainingInputs, ranks: Ranks) -> None:
         self._config = config
         self._prepared = prepared
         self._ranks = ranks
@@ -74,7 +69,8 @@ class Feed:
         """This process's share of each update, starting at batch `begin` of an epoch's plan."""
         settings = self._config.training
         parts = cut(plan, settings.parts)
-        updates = updates_from(begin, len(plan), settings.batches_per_update)
+        count, end = settings.batches_per_update, len(plan)
+        updates = [range(start, min(start + count, end)) for start in range(begin, end, count)]  # the last may be less
         non_empty = [  # a batch of few pairs has fewer parts
             [part for part in range(whole.start * settings.parts, whole.stop * settings.parts) if len(parts[part])]
             for whole in updates

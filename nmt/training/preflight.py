@@ -15,7 +15,7 @@ from nmt.runs.weights import load_checkpoint, save_checkpoint
 from nmt.system.files import temporary_folder
 from nmt.tokenizers.statistics import side_report, survey
 from nmt.training.memory import fit_batch_tokens, free_memory, held_memory, size, try_worst_batch, with_batches
-from nmt.training.preparation import Prepared, Problems
+from nmt.training.preparation import Problems, TrainingInputs
 from nmt.training.trainer import Trainer
 from nmt.training.validation import evaluating
 
@@ -27,7 +27,7 @@ MAX_SEEN = 0.01
 MAX_TOO_LONG = 0.01
 
 
-def data_warnings(config: Config, prepared: Prepared) -> Iterator[str]:
+def data_warnings(config: Config, prepared: TrainingInputs) -> Iterator[str]:
     """Probable mistakes in the data that might otherwise be noticed after days."""
     data, counts, tokenizers = config.data, prepared.corpus.counts, prepared.tokenizers
     too_long = counts.dropped.get("too_long", 0)

@@ -31,7 +31,7 @@ from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
 from nmt.training.stopping import seconds_left, total_steps
 
 
-class Prepared(NamedTuple):
+class TrainingInputs(NamedTuple):
     """The checked inputs of a training."""
 
     tokenizers: Tokenizers
@@ -72,7 +72,7 @@ class Problems:
             raise type(self._errors[0])("\n".join(messages))
 
 
-def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE) -> Prepared:
+def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE) -> TrainingInputs:
     """Read all files and the device; build vocabulary and encoded corpus where they are missing.
 
     A resumed run keeps its vocabulary, and a run with a base model gets a copy of the base model's. Raises one
@@ -115,7 +115,7 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
     else:
         tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, source, selection)
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, source=source)
-    return Prepared(
+    return TrainingInputs(
         tokenizers=tokenizers,
         selection=selection,
         corpus=corpus,
@@ -156,7 +156,7 @@ def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> Non
 
 
 def announce(
-    config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel[Any, Any], plan: Plan, memory: str
+    config: Config, run: RunFolder, prepared: TrainingInputs, model: TrainableModel[Any, Any], plan: Plan, memory: str
 ) -> None:
     """Print the summary of a training before its first step.
 

@@ -23,7 +23,7 @@ from nmt.errors import RunError
 from nmt.runs.folder import Recorded, RunFolder
 from nmt.system.files import write_json
 from nmt.system.processes import available_cores, processor_name
-from nmt.training.preparation import Prepared
+from nmt.training.preparation import TrainingInputs
 from nmt.training.resuming import check_same
 from nmt.version import __version__
 
@@ -117,7 +117,7 @@ class TrainingRecord(Recorded):
 def record_start(
     config: Config,
     run: RunFolder,
-    prepared: Prepared,
+    prepared: TrainingInputs,
     parameters: Mapping[str, int],
     resumed_at: int | None,
     processes: int,
@@ -162,7 +162,7 @@ def read_record(run: RunFolder) -> TrainingRecord | None:
 
 
 def _described(
-    config: Config, prepared: Prepared, parameters: Mapping[str, int], base: RecordedBase | None, start: Start
+    config: Config, prepared: TrainingInputs, parameters: Mapping[str, int], base: RecordedBase | None, start: Start
 ) -> TrainingRecord:
     data, corpus, tokenizers = config.data, prepared.corpus, prepared.tokenizers
     sizes = {"src": tokenizers.src.vocab_size, "tgt": tokenizers.tgt.vocab_size}

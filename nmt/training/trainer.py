@@ -27,7 +27,7 @@ from nmt.training.loss import LossSums, Objective
 from nmt.training.memory import batch_error
 from nmt.training.monitor import IntervalSums, Monitor
 from nmt.training.optimization import clear_rows, clip_and_step, freeze, keep_rows, learning_rate, make_optimizer
-from nmt.training.preparation import Prepared, announce_duration
+from nmt.training.preparation import TrainingInputs, announce_duration
 from nmt.training.resuming import adopt_changes, check_same_corpus, validation_key
 from nmt.training.stopping import SIGNALS, Signals, Stopped, interruption, seconds_left, stop_reason, total_steps
 from nmt.training.validation import Validator
@@ -43,7 +43,7 @@ class Trainer:
         self,
         config: Config,
         run: RunFolder,
-        prepared: Prepared,
+        prepared: TrainingInputs,
         monitor: Monitor,
         ranks: Ranks = ALONE,
         initial_weights: Path | None = None,

@@ -16,7 +16,7 @@ from nmt.config.training import Config
 from nmt.runs.folder import RunFolder
 from nmt.system.devices import bf16_slowdown, configure_process
 from nmt.training.monitor import Monitor
-from nmt.training.preparation import Prepared, prepare
+from nmt.training.preparation import TrainingInputs, prepare
 from nmt.training.trainer import Trainer
 
 SECONDS = 20.0
@@ -62,7 +62,7 @@ def time_updates(config: Config, sample: Sequence[tuple[str, str]]) -> Speed:
     return Speed(taken[-1], str(prepared.device), "bf16", gain)
 
 
-def _seconds_of_an_update(config: Config, run: RunFolder, prepared: Prepared, seconds: float) -> float:
+def _seconds_of_an_update(config: Config, run: RunFolder, prepared: TrainingInputs, seconds: float) -> float:
     """Train for about this time, two updates at least, without validations, logs and checkpoints."""
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=True))
     trainer.model.train()

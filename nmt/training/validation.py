@@ -17,7 +17,7 @@ from nmt.runs.weights import save_weights
 from nmt.system.distributed import Ranks
 from nmt.training.feeding import batches_with_restarts
 from nmt.training.loss import Objective
-from nmt.training.preparation import Prepared
+from nmt.training.preparation import TrainingInputs
 
 
 @contextlib.contextmanager
@@ -33,7 +33,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 class Validator:
     """The validation of a model, with the weights that it has at each call: its scores, and the best model so far."""
 
-    def __init__(self, config: Config, prepared: Prepared, objective: Objective, run: RunFolder, ranks: Ranks) -> None:
+    def __init__(
+        self, config: Config, prepared: TrainingInputs, objective: Objective, run: RunFolder, ranks: Ranks
+    ) -> None:
         self._config = config
         self._prepared = prepared
         self._objective = objective

@@ -24,7 +24,7 @@ from nmt.errors import DataError
 from nmt.recipes.starter import RECOMMENDED, holdout, named_tests, recommended, tokens_for
 from nmt.runs.folder import RunFolder
 from nmt.tokenizers.building import train_tokenizers
-from nmt.training.preparation import Prepared
+from nmt.training.preparation import TrainingInputs
 
 TINY = Path(__file__).parents[2] / "data" / "tiny"
 PAGE = Path(__file__).parents[2] / "docs" / "starting.md"
@@ -463,7 +463,7 @@ def test_bf16_is_timed_only_where_it_can_be_faster(
     """With made-up seconds an update, of which bf16 would have fewer."""
     tried = list[str]()
 
-    def seconds(config: Config, run: RunFolder, prepared: Prepared, limit: float) -> float:
+    def seconds(config: Config, run: RunFolder, prepared: TrainingInputs, limit: float) -> float:
         tried.append({torch.float32: "fp32", torch.bfloat16: "bf16"}[prepared.dtype])
         return {"fp32": 3.0, "bf16": 1.0}[tried[-1]]
 

@@ -15,7 +15,7 @@ import nmt
 from nmt.config.reading import load_config
 from nmt.errors import RunError
 from nmt.runs.folder import RunFolder, run_named
-from nmt.training.preparation import Prepared
+from nmt.training.preparation import TrainingInputs
 from nmt.training.record import TrainingRecord, read_record, record_start
 from nmt.training.start import train
 
@@ -70,7 +70,7 @@ def test_a_resume_adds_its_start_and_what_it_changes(copy_task: Path) -> None:
     # Killed before config.yaml was written, and started again.
     config, new = run.config(), run.config_file.read_bytes()
     run.config_file.write_bytes(old)
-    prepared = cast(Prepared, SimpleNamespace(device=torch.device("cpu"), dtype=torch.float32))
+    prepared = cast(TrainingInputs, SimpleNamespace(device=torch.device("cpu"), dtype=torch.float32))
     record_start(config, run, prepared, {}, 6, 1)
     run.config_file.write_bytes(new)
     assert [start.changed for start in (read_record(run) or record).starts] == [(), second.changed]
