@@ -1,4 +1,4 @@
-"""Ids in, hypotheses out, with PyTorch."""
+"""The PyTorch engine: ids in, hypotheses out."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from nmt.decoding.beam_search import SearchTree, TracedStep, beam_search, greedy
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.forbidden_words import ForbiddenWords
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, Sampling
-from nmt.decoding.sampling import random_numbers, sampled
+from nmt.decoding.sampling import random_numbers, sample_batch
 from nmt.errors import RunError
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
@@ -44,7 +44,7 @@ class TorchEngine:
         prefixes: Sequence[Sequence[int]] | None = None,
         scores: bool = True,
     ) -> list[list[Hypothesis]]:
-        """As `Engine.search`; the scores are known in any case."""
+        """As `Engine.search`; scores are always computed."""
         source, constraints = self._batch(sources, decoding, prefixes)
         if decoding.beam_size == 1:
             return greedy_search(self._model, source, constraints, decoding.length_penalty)
@@ -58,32 +58,29 @@ class TorchEngine:
         sampling: Sampling,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """`sampling.count` hypotheses of each source, in the order in which they were drawn; two may be the same.
-
-        Arguments are as in `search`; `decoding.beam_size` is not used.
-        """
+        """As `Sampler.sample`; `decoding.beam_size` is not used."""
         count = sampling.count
         repeated = [ids for ids in sources for _ in range(count)]
         forced = None if prefixes is None else [ids for ids in prefixes for _ in range(count)]
         source, constraints = self._batch(repeated, decoding, forced)
         uniforms = random_numbers(sources, sampling, int(constraints.max_lengths.max()))
-        found = sampled(self._model, source, constraints, decoding.length_penalty, sampling, uniforms)
-        return [found[start : start + count] for start in range(0, len(found), count)]
+        samples = sample_batch(self._model, source, constraints, decoding.length_penalty, sampling, uniforms)
+        return [samples[start : start + count] for start in range(0, len(samples), count)]
 
     @torch.inference_mode()
     def traced_search(self, source: EncodedSource, decoding: DecodingConfig) -> tuple[list[Hypothesis], SearchTree]:
-        """`search` for one source, and the candidates that it looked at.
+        """Search for one source, and return the candidates that were considered, too.
 
-        With a beam size of 1 it is a beam search with one beam, which finds the same as greedy search.
+        With a beam size of 1 it is a beam search with one beam; its hypothesis is that of greedy search.
         """
         batch, constraints = self._batch([source], decoding)
         trace: list[TracedStep] = []
-        found = beam_search(self._model, batch, constraints, decoding.beam_size, decoding.length_penalty, trace)
-        return found[0], search_tree(trace, decoding, self._tokenizers.tgt)
+        results = beam_search(self._model, batch, constraints, decoding.beam_size, decoding.length_penalty, trace)
+        return results[0], search_tree(trace, decoding, self._tokenizers.tgt)
 
     @torch.inference_mode()
     def score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """As `Engine.score`, in one batch."""
+        """As `Engine.score`; all pairs are one batch."""
         source, special = self._source(sources), self._tokenizers.tgt.special
         tgt_in = pad(targets, special.pad, first=[special.start]).to(source.mask.device)  # (B, T)
         tgt_out = pad(targets, special.pad, last=[special.eos]).to(source.mask.device)
@@ -95,7 +92,7 @@ class TorchEngine:
     def attention(
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:
-        """The attention of each target id to each source id, without `</s>`: (T, S) for each pair."""
+        """As `Engine.attention`, also for sources of vectors."""
         source, special = self._source(sources), self._tokenizers.tgt.special
         tgt_in = pad(targets, special.pad, first=[special.start])  # row t is the attention when id t was predicted
         weights = self._model.attention(source, tgt_in.to(source.mask.device)).float().cpu().numpy()

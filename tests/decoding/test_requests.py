@@ -26,7 +26,7 @@ from nmt.decoding.constraints import Constraints
 from nmt.decoding.forbidden_words import ForbiddenWords
 from nmt.decoding.hypothesis import Hypothesis, Request, Sampling
 from nmt.decoding.mbr import by_risk, expected_chrf
-from nmt.decoding.sampling import drawn_tokens, random_numbers, sampled, truncated
+from nmt.decoding.sampling import draw_tokens, random_numbers, sample_batch, truncated_distribution
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translation, Translator, as_json
 from nmt.errors import ConfigError, DataError, RunError
@@ -73,7 +73,7 @@ def test_samples_are_as_frequent_as_the_models_distribution_says(sampling: Sampl
     limits = constraints([longest] * draws, 0, 0)
     uniforms = np.random.default_rng(0).random((draws, longest))
     with torch.no_grad():
-        found = sampled(model, source([[9]] * draws), limits, 1.0, sampling, uniforms)
+        found = sample_batch(model, source([[9]] * draws), limits, 1.0, sampling, uniforms)
     expected = all_sequences(tokens, longest)
     assert chi_square(Counter(one.tokens for one in found), expected, draws) < 22.5  # p 0.001 with 6 degrees
     for one in found[:20]:  # whatever is drawn, its probability is the model's
@@ -84,7 +84,7 @@ def test_samples_are_as_frequent_as_the_models_distribution_says(sampling: Sampl
 def test_truncation_is_that_of_numpy() -> None:
     log_probs = torch.randn(50, 23, generator=torch.manual_seed(0)).mul(3).log_softmax(1)
     for temperature, top_k, top_p in itertools.product((0.3, 1.0, 2.0), (0, 1, 5, 40), (0.05, 0.6, 1.0)):
-        ours = truncated(log_probs, Sampling(temperature, top_k, top_p)).numpy()
+        ours = truncated_distribution(log_probs, Sampling(temperature, top_k, top_p)).numpy()
         ours = ours / ours.sum(axis=1, keepdims=True)
         for row, found in zip(log_probs.double().numpy(), ours, strict=True):
             p = np.exp(row / temperature)
@@ -99,7 +99,7 @@ def test_truncation_is_that_of_numpy() -> None:
 def test_a_number_at_either_end_never_draws_an_impossible_token() -> None:
     log_probs = torch.tensor([[-math.inf, 0.25, 0.75, -math.inf]]).log_softmax(1).expand(3, 4)
     numbers = torch.tensor([0.0, math.nextafter(1.0, 0.0), 1.0], dtype=torch.float64)
-    assert drawn_tokens(log_probs, numbers, Sampling()).tolist() == [1, 2, 2]
+    assert draw_tokens(log_probs, numbers, Sampling()).tolist() == [1, 2, 2]
 
 
 def test_a_sample_depends_on_the_seed_and_the_sentence_alone() -> None:

@@ -469,7 +469,7 @@ def naive_beam(
     no_repeat: int = 0,
     forced: Prefix = (),
 ) -> list[Hypothesis]:
-    """The algorithm in the docstring of `beam_search`, for one sentence, with lists."""
+    """The algorithm in the docstring of nmt/decoding/beam_search.py, for one sentence, with lists."""
     prefixes: list[tuple[Prefix, float]] = [((), 0.0)]
     finished: list[Hypothesis] = []
 
@@ -577,19 +577,19 @@ def test_the_best_candidates_agree_with_a_full_sort(seed: int, beams: int, vocab
     log_probs[:, :, :4] = so_far[:, 1:] = -np.inf
     totals = (so_far[:, :, None] + log_probs).reshape(3, -1)
     expected = np.argsort(-totals, axis=1)[:, :count]
-    found = best_candidates(torch.from_numpy(so_far), torch.from_numpy(log_probs), count)
-    np.testing.assert_allclose(found.log_probs, np.take_along_axis(totals, expected, axis=1))
-    possible = found.log_probs.numpy() > -np.inf
-    places = (found.origins * vocab_size + found.tokens).numpy()
+    best = best_candidates(torch.from_numpy(so_far), torch.from_numpy(log_probs), count)
+    np.testing.assert_allclose(best.log_probs, np.take_along_axis(totals, expected, axis=1))
+    possible = best.log_probs.numpy() > -np.inf
+    places = (best.beams * vocab_size + best.tokens).numpy()
     assert (places == expected)[possible].all()
     assert all(len(set(row)) == len(row) for row in places.tolist())
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20))
-def test_active_rows_move_only_to_fill_a_gap(stopped: list[bool]) -> None:
-    staying = active_rows(torch.tensor(stopped)).tolist()
-    assert sorted(staying) == [row for row, gone in enumerate(stopped) if not gone]
-    assert all(staying[row] == row for row in range(len(staying)) if not stopped[row])
+def test_active_rows_move_only_to_fill_a_gap(done: list[bool]) -> None:
+    active = active_rows(torch.tensor(done)).tolist()
+    assert sorted(active) == [row for row, is_done in enumerate(done) if not is_done]
+    assert all(active[row] == row for row in range(len(active)) if not done[row])
 
 
 def test_the_random_models_end_their_sentences_early_late_and_never() -> None:
