@@ -1,4 +1,4 @@
-"""More than 30 dirty corpora as people have them: which pairs each rule leaves out, or what the refusal says."""
+"""More than 30 dirty corpora as people have them: the pairs that each rule drops, or the error."""
 
 import gzip
 import io

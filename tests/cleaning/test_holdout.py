@@ -43,8 +43,8 @@ def made_up(number: int, seed: int = 1) -> list[Pair]:
     return [*pairs, *random.choices(pairs, k=number // 4), ("", "t empty"), ("s empty", "  ")]
 
 
-def apart(pairs: list[Pair]) -> bool:
-    """Whether no two pairs share a source or a target, as people compare text: white space aside."""
+def share_nothing(pairs: list[Pair]) -> bool:
+    """True if no two pairs share a source or a target, white space aside."""
     return all(len({" ".join(pair[side].split()) for pair in pairs}) == len(pairs) for side in (0, 1))
 
 
@@ -81,7 +81,7 @@ def test_drawn_pairs_are_of_the_corpus_and_share_nothing(number: int) -> None:
     drawn = draw(lambda: corpus, number, 1, NONE)
     assert len(drawn) == number
     assert set(drawn) <= set(corpus)
-    assert apart(drawn)
+    assert share_nothing(drawn)
     assert all(src.strip() and tgt.strip() for src, tgt in drawn)
     assert draw(lambda: corpus, number, 1, NONE) == drawn
     assert draw(lambda: corpus, number, 2, NONE) != drawn
@@ -120,7 +120,7 @@ def test_hold_outs_are_drawn_once_and_then_read(write: Callable[..., Path]) -> N
     sets = {name: pairs_in(f"run.{name}") for name in ("validation", "one", "two")}
     assert {name: len(pairs) for name, pairs in sets.items()} == {"validation": 20, "one": 10, "two": 5}
     everything = [pair for pairs in sets.values() for pair in pairs]
-    assert apart(everything)
+    assert share_nothing(everything)
     assert set(everything) <= set(corpus)
     assert config.data.validation.src == path.with_name("run.validation.en")
     assert config.data.test["two"].tgt == path.with_name("run.two.de")
@@ -311,7 +311,7 @@ def test_a_side_that_is_missing_is_drawn_again_if_the_text_is_the_same(write: Ca
 
 def test_sources_that_are_not_text_are_not_drawn(write: Callable[..., Path]) -> None:
     vectors = ["source.type=vectors", "source.features=8", "data.train={src: v, tgt: train.de}"]
-    with pytest.raises(ConfigError, match=r"data.validation: holdout: for a source of text"):
+    with pytest.raises(ConfigError, match=r"data.validation: holdout: needs text sources"):
         drawn_by(write([]), *vectors)
     load_config(write([]), [*vectors, "data.validation={src: w, tgt: v.de}"])
 

@@ -1,4 +1,4 @@
-"""The rules for one pair, compared with Unicode's scripts, with Python's codecs, and with sentences written out."""
+"""Rules about a single pair, compared with Unicode's scripts, with Python's codecs, and with sentences written out."""
 
 import contextlib
 import pickle

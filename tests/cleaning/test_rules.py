@@ -1,4 +1,4 @@
-"""The rules of `data.cleaning` for one pair: what each leaves out, and what it keeps."""
+"""Rules of `data.cleaning` about a single pair: what each drops, and what it keeps."""
 
 import pickle
 import statistics

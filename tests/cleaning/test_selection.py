@@ -1,4 +1,4 @@
-"""Which training pairs are kept: compared with loops over the text and Python's sets."""
+"""Selection of training pairs, compared with loops over the text and Python's sets."""
 
 import contextlib
 import random
@@ -206,7 +206,7 @@ def test_vocabulary_and_ids_are_those_of_the_pairs_that_are_kept(
     assert corpus.counts.dropped == dict(Counter(rule for rule in rules if rule))
 
 
-def test_a_line_that_is_not_utf8_is_refused_or_left_out(tmp_path: Path) -> None:
+def test_a_line_that_is_not_utf8_is_refused_or_dropped(tmp_path: Path) -> None:
     src, tgt = tmp_path / "x.en", tmp_path / "x.de"
     src.write_bytes(b"one\ntwo\nthree\n")
     tgt.write_bytes(b"eins\n" + "zwö\n".encode("latin-1") + b"drei\n")
@@ -223,7 +223,7 @@ def test_a_line_that_is_not_utf8_is_refused_or_left_out(tmp_path: Path) -> None:
     assert corpus.line_numbers(np.arange(2)) == {0: [1, 3]}
 
 
-def test_examples_are_spread_over_what_was_left_out(corpora: list[CorpusFiles], tmp_path: Path) -> None:
+def test_examples_are_spread_over_the_dropped_pairs(corpora: list[CorpusFiles], tmp_path: Path) -> None:
     selection = select(corpora, CleaningConfig(duplicates="source"), LANGUAGES)
     assert selection is not None
     write_examples(tmp_path / "cleaning.tsv", corpora, selection.verdicts)

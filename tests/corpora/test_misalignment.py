@@ -1,4 +1,4 @@
-"""Where two texts of different length go apart: lines taken out of the tiny corpus, at places chosen at random."""
+"""The place of missing lines, in the tiny corpus with lines taken out at random places."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reading parallel text: what ends a line, what is refused, and which pairs are left out."""
+"""Reading parallel text: what ends a line, what is refused, and which pairs are dropped."""
 
 import gzip
 import random
@@ -179,7 +179,7 @@ class _Letters:
         raise NotImplementedError
 
 
-def test_empty_and_over_long_pairs_are_left_out_and_counted(
+def test_empty_and_over_long_pairs_are_dropped_and_counted(
     write_lines: WriteLines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -115,7 +115,7 @@ def test_an_array_in_fortrans_order_is_read_without_a_copy_of_the_whole(in_folde
     assert len(vectors) == len(vectors.read()) == 3
 
 
-def test_empty_long_and_repeated_sources_are_left_out_and_counted(in_folder: Path) -> None:
+def test_empty_long_and_repeated_sources_are_dropped_and_counted(in_folder: Path) -> None:
     rows = sources(2, 0, 7, 3, 2)
     rows[4] = rows[0]
     Path("five.de").write_text("1\n2\n3\n4\n1\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Evaluations in a run folder: which are its own, and what damaged or foreign ones change."""
+"""Evaluations in a run folder: its own ones, others, and damaged ones."""
 
 import hashlib
 import json

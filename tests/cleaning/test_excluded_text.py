@@ -1,4 +1,4 @@
-"""Texts kept apart from the training text: `data.exclude`, and what a run with `training.init_from` inherits."""
+"""Text held out of training: `data.exclude`, and what a run with `training.init_from` inherits."""
 
 import re
 import unicodedata
@@ -43,10 +43,10 @@ def lines(path: Path) -> list[str]:
     return [re.sub(" +", " ", unicodedata.normalize("NFC", line)).strip() for line in raw]
 
 
-def expected(train: CorpusFiles, apart: list[str]) -> Iterator[bool]:
-    """Whether each pair may be trained on, by sets of all sentences of the texts to keep apart."""
-    sources = {line for stem in apart for line in lines(Path(f"{stem}.en"))}
-    targets = {line for stem in apart for line in lines(Path(f"{stem}.de"))}
+def expected(train: CorpusFiles, held_out: list[str]) -> Iterator[bool]:
+    """For each pair, True if it may be trained on, by sets of all held-out sentences."""
+    sources = {line for stem in held_out for line in lines(Path(f"{stem}.en"))}
+    targets = {line for stem in held_out for line in lines(Path(f"{stem}.de"))}
     for src, tgt in zip(lines(train.src_file), lines(train.tgt_file), strict=True):
         yield bool(src and tgt) and src not in sources and tgt not in targets
 
@@ -87,33 +87,33 @@ def new(*overrides: str) -> Config:
     return with_hold_outs(settings)
 
 
-def test_nothing_of_a_text_that_is_kept_apart_is_trained_on(old: Config) -> None:
+def test_nothing_of_a_text_that_is_held_out_is_trained_on(old: Config) -> None:
     (found,) = is_chosen(old)
     assert found == list(expected(old.data.train[0], ["old.validation", "old.test", "later"]))
     assert 100 < sum(found) < 520
 
 
-def test_a_hold_out_shares_nothing_with_a_text_that_is_kept_apart(old: Config) -> None:
+def test_a_hold_out_shares_nothing_with_a_text_that_is_held_out(old: Config) -> None:
     for name in ("old.validation", "old.test"):
         for language in ("en", "de"):
             assert not set(lines(Path(f"{name}.{language}"))) & set(lines(Path(f"later.{language}")))
 
 
 @pytest.mark.parametrize("replay", [0, 0.5])
-def test_a_run_that_starts_from_another_keeps_its_hold_outs_apart(old: Config, replay: float) -> None:
+def test_a_run_that_starts_from_another_inherits_its_hold_outs(old: Config, replay: float) -> None:
     config = new(f"data.replay={replay}")
-    apart = ["old.validation", "old.test", "later"]
-    assert [files.src_file.name for files in config.data.exclude] == [f"{stem}.en" for stem in apart]
+    held_out = ["old.validation", "old.test", "later"]
+    assert [files.src_file.name for files in config.data.exclude] == [f"{stem}.en" for stem in held_out]
     found = is_chosen(config)
     assert len(found) == (2 if replay else 1)
     for chosen, files in zip(found, config.data.train, strict=True):
-        assert chosen == list(expected(files, [*apart, "new.validation"]))
+        assert chosen == list(expected(files, [*held_out, "new.validation"]))
         assert any(chosen)
     own = {*lines(Path("new.validation.en"))}
-    assert not own & {line for stem in apart for line in lines(Path(f"{stem}.en"))}
+    assert not own & {line for stem in held_out for line in lines(Path(f"{stem}.en"))}
 
 
-def test_a_resumed_run_keeps_apart_what_it_has_recorded(old: Config) -> None:
+def test_a_resumed_run_holds_out_what_it_has_recorded(old: Config) -> None:
     first = new()
     run = run_named("new")
     (run.checkpoints / "1").mkdir(parents=True)
@@ -132,10 +132,10 @@ def test_texts_that_are_gone_or_given_are_not_inherited(old: Config) -> None:
     assert files.tgt_file == Path("later.de").resolve()
 
 
-def test_vectors_are_not_kept_apart(old: Config) -> None:
+def test_vectors_are_not_excluded(old: Config) -> None:
     Path("vectors.yaml").write_text(
         OLD.replace("{holdout: 20}", "{src: v.npy, tgt: v.de}").replace("  test: {holdout: 30}\n", "")
         + "source: {type: vectors, features: 4}\n"
     )
-    with pytest.raises(ConfigError, match=r"data.exclude: for a source of text, and source.type is vectors"):
+    with pytest.raises(ConfigError, match=r"data.exclude: needs text sources, and source.type is vectors"):
         load_config(Path("vectors.yaml"))
