@@ -51,7 +51,7 @@ def data(
         write_page(profile, output)
     if write is not None:
         written = ", ".join(write_cleaned(files, verdicts, languages, write))
-        log.info(f"{write}: {written}, and cleaning.tsv with examples of what was dropped")
+        log.info(f"{write}: {written}, and cleaning.tsv with examples of dropped pairs")
     if as_json:
         print(json.dumps(dataclasses.asdict(profile)))
     else:
@@ -65,8 +65,8 @@ def _chosen(
     src_lang: str | None,
     tgt_lang: str | None,
 ) -> tuple[Sequence[CorpusFiles], tuple[str, str], CleaningConfig, dict[str, CorpusFiles], list[CorpusFiles]]:
-    """What the command line names: the corpora, their languages, the rules, the test sets by the name that is shown,
-    and the texts whose sentences leave the corpora: test sets, those drawn from the corpora, and `data.exclude`."""
+    """The corpora that the command line names, their languages, the rules, the test sets by display name, and the
+    held-out texts: test sets, sets drawn from the corpora, and `data.exclude`."""
     from nmt.corpora.discovery import discover
     from nmt.corpora.pairs import name_of
 
@@ -87,13 +87,13 @@ def _chosen(
         files = tuple(map(_near, config.data.train))
         languages = config.data.src_lang, config.data.tgt_lang
     if against:
-        tests |= {name_of(one): one for one in discover(against, None, None, *languages).files}
-    tests = {name: _near(one) for name, one in tests.items()}
+        tests |= {name_of(test): test for test in discover(against, None, None, *languages).files}
+    tests = {name: _near(test) for name, test in tests.items()}
     return files, languages, cleaning, tests, [*excluded, *(tests.values() if cleaning.overlap else ())]
 
 
 def _near(files: CorpusFiles) -> CorpusFiles:
-    """The corpus with paths as seen from the current folder, if they are below it: a configuration's are absolute."""
+    """The corpus with paths relative to the current folder, if they are below it: a configuration's are absolute."""
     here = Path.cwd()
     near = {key: path.relative_to(here) for key, path in files if isinstance(path, Path) and path.is_relative_to(here)}
     return files.model_copy(update=near)

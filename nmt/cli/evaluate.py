@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Texts:
-    """The test set that the command line names; None or empty: not given."""
+    """The options that name a test set; None or empty means not given."""
 
     src: options.TestOption = None
     ref: options.ReferencesOption = None
@@ -32,11 +32,11 @@ class _Texts:
 
     @property
     def is_one_file(self) -> bool:
-        """Whether --src holds both sides."""
+        """True if --src holds both sides."""
         return self.src is not None and not self.ref and pairs_format(self.src) is not None
 
     def named(self, languages: tuple[str, str]) -> "NamedText":
-        """Its sides, if something was named; `languages` that are known, '' for others."""
+        """The sides of the named test set; `languages` are those known so far, or ''."""
         from nmt.evaluation.evaluate import named_text
         from nmt.evaluation.metrics import public_test_set
 
@@ -46,7 +46,7 @@ class _Texts:
         return named_text(self.src, self.ref or (), languages)
 
     def of_run(self, run: RunFolder) -> "dict[str, tuple[Side, Sequence[Side]]]":
-        """What a run is to translate: `name: (sources, references)`."""
+        """The test sets that a run translates: `name: (sources, references)`."""
         from nmt.evaluation.evaluate import choose_test_sets
         from nmt.evaluation.metrics import public_test_set
 
@@ -60,7 +60,7 @@ class _Texts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Shown:
-    """The output for each test set."""
+    """The options for the output, and its printing."""
 
     as_json: options.JsonOption = False
     confidence: Annotated[bool, Option("--confidence", help="Add 95% confidence intervals (bootstrap).")] = False
@@ -68,14 +68,14 @@ class _Shown:
     comet_model: Annotated[str | None, Option(help="COMET model. Default: comet-score's.")] = None
 
     def check(self) -> None:
-        """Raises an error if comet-score is needed and not there; before anything is translated."""
+        """Raise an error if comet-score is needed and not installed, before anything is translated."""
         from nmt.evaluation.metrics import check_comet
 
         if self.comet:
             check_comet()
 
     def print(self, name: str, evaluation: "Evaluation", metrics: "dict[Metric, SacreMetric]") -> None:
-        """Print the scores; intervals and COMET are computed here."""
+        """Compute intervals and COMET, if wanted, and print all scores."""
         from nmt.evaluation.metrics import comet_score
         from nmt.evaluation.significance import confidence_intervals
 
@@ -86,7 +86,7 @@ class _Shown:
             sources = [line for line in evaluation.src if isinstance(line, str)]
             comet = comet_score(sources, hypotheses, references, self.comet_model)
         if self.as_json:
-            scores: dict[str, Any] = {metric: dataclasses.asdict(one) for metric, one in evaluation.scores.items()}
+            scores: dict[str, Any] = {metric: dataclasses.asdict(score) for metric, score in evaluation.scores.items()}
             for metric, interval in intervals.items():
                 scores[metric]["confidence"] = dataclasses.asdict(interval)
             content = {"test_set": name, "lines": len(hypotheses), "scores": scores}
@@ -96,7 +96,7 @@ class _Shown:
         print(name)
         for metric, score in evaluation.scores.items():
             value = f"{score.value:6.2f}"
-            if metric in intervals:  # as sacreBLEU's command: the mean of the resampled test sets, and half the width
+            if metric in intervals:  # like sacreBLEU's command: the mean of the resampled test sets, and half the width
                 value += f"  (mean {intervals[metric].mean:.2f} ± {intervals[metric].half_width:.2f})"
             print(f"  {score.name:6} {value}  {score.signature}")
         if comet is not None:
@@ -152,16 +152,16 @@ def evaluate(
 
 
 def _score_file(hyp: Path, text: "_Texts", has_models: bool, scoring: options.ScoringOptions, shown: "_Shown") -> None:
-    """Score translations that exist."""
+    """Score a file of translations."""
     from nmt.corpora.pairs import Side
     from nmt.evaluation.evaluate import evaluate_file, read_test_set
 
     if not (text.ref or text.test_set or text.is_one_file) or has_models:
-        raise ConfigError("--hyp FILE is scored against --ref FILE, and without --model")
+        raise ConfigError("--hyp FILE is scored against --ref FILE; give that, and leave out --model")
     if text.src and not (shown.comet or text.is_one_file):
-        raise ConfigError("--hyp FILE is scored without --src, but for --comet, or a file with both sides")
+        raise ConfigError("--hyp FILE needs no --src, except for --comet or a file with both sides; leave it out")
     if shown.comet and not (text.src or text.test_set):
-        raise ConfigError("--comet reads the sources, too: add --src FILE")
+        raise ConfigError("--comet also reads the sources: add --src FILE")
     if text.test_set and not text.language_pair:
         raise ConfigError("--test-set with --hyp needs --language-pair, for example en-de")
     shown.check()

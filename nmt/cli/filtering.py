@@ -44,22 +44,22 @@ def filter_corpora(
 
 
 def _check(models: "ScoringModels", limits: "Limits") -> None:
-    """`ConfigError` for options that need others, or that exclude each other."""
+    """Raise `ConfigError` for options that need or exclude others."""
     by_limit = limits.max_cross_entropy is not None or limits.min_chrf is not None
     if not (models.forward or models.backward):
         raise ConfigError("name a model that scores the pairs: --forward RUN, --backward RUN, or both")
     if models.round_trip and not models.backward:
-        raise ConfigError("--round-trip: needs a model that translates targets back: --backward RUN")
+        raise ConfigError("--round-trip needs a model that translates targets back: --backward RUN")
     if limits.max_cross_entropy is not None and models.round_trip and not models.forward:
-        raise ConfigError("--max-cross-entropy: needs --forward RUN: with --backward and --round-trip alone, only chrF")
+        raise ConfigError("--max-cross-entropy needs --forward RUN: --backward with --round-trip computes chrF alone")
     if limits.min_chrf is not None and not models.round_trip:
-        raise ConfigError("--min-chrf: is the chrF of targets translated back; give --round-trip, too")
+        raise ConfigError("--min-chrf is the chrF of targets translated back; add --round-trip")
     if limits.keep is None and not by_limit:
         raise ConfigError("say what to keep: --keep SHARE, --max-cross-entropy X or --min-chrf X")
     if limits.keep is not None and by_limit:
-        raise ConfigError("--keep and limits exclude each other; leave --keep, or the limits, out")
+        raise ConfigError("--keep and limits exclude each other; leave out --keep, or the limits")
     if limits.keep is not None and not 0 < limits.keep <= 1:
-        raise ConfigError(f"--keep {limits.keep:g}: is a share of the pairs, above 0 and at most 1")
+        raise ConfigError(f"--keep {limits.keep:g}: give a share of the pairs, above 0 and at most 1")
 
 
 def _text(report: "FilterReport") -> str:

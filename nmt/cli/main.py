@@ -2,7 +2,7 @@
 
 Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a bug (with its traceback),
 2 the user's mistake, 3 the run could not continue, 130 and 143 interrupted or terminated. Each command imports what it
-needs inside its function, so that `--help` and small commands do not load torch.
+needs inside its function, so that `--help` and small commands load no torch.
 """
 
 import errno
@@ -43,22 +43,20 @@ from nmt.system.openmp import limit_spinning
 from nmt.system.processes import bound_kernel_caches
 from nmt.version import __version__
 
-# Faults of the machine, not of the command.
+# System errors, which are not the user's mistake (exit code 3, no traceback).
 _MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-
-
 _UsageError: Any = typer.BadParameter.__base__  # typer exports no other name for it
 
 
 class ReaderGoneError(Exception):
-    """The reader of standard output has ended; typer, which handles broken pipes too, would report an error."""
+    """The end of the reader of standard output; typer would report a broken pipe as an error."""
 
 
 class _Commands(TyperGroup):
-    """All commands, in groups: the panel that each is registered with is the heading above it in the help."""
+    """The commands in groups: the panel that each is registered with is its heading in the help."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The help's list of commands, each with its first sentence."""
+        """Write the list of commands, each with the first sentence of its help."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command: Any = self.get_command(ctx, name)
@@ -70,7 +68,7 @@ class _Commands(TyperGroup):
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command and flush its output; an error for an unknown option says how a text can begin with "-"."""
+        """Run a command and flush its output; the error for an unknown option says how a text may begin with "-"."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -78,7 +76,7 @@ class _Commands(TyperGroup):
             raise ReaderGoneError from None
         except _UsageError as error:
             is_text = hasattr(error, "possibilities") and (not error.possibilities or " " in error.option_name)
-            if is_text and any(one.param_type_name == "argument" for one in error.ctx.command.params):
+            if is_text and any(parameter.param_type_name == "argument" for parameter in error.ctx.command.params):
                 error.message += (
                     f'; put -- before a text or name that begins with "-": nmt {error.ctx.info_name} -- ...'
                 )
@@ -115,7 +113,7 @@ def options(
     bound_kernel_caches("64" if context.invoked_subcommand in ("train", "adapt", "distill") else "128")
 
 
-# Panel of the help: name: command, and what follows its name in two examples.
+# For each panel of the help, by name: the command, and the arguments of two examples.
 _COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str, str]]] = {
     "Set up": {
         "init": (init, "--src train.en --tgt train.de", "memory.tmx --test test.tsv"),
@@ -163,7 +161,7 @@ _COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str, str]]] = {
 }
 for _panel, _commands in _COMMANDS.items():
     for _name, (_command, *_examples) in _commands.items():
-        # below the options in a help; without the mark, they would be one paragraph
+        # Below the options in the help; without the mark \b, they would be one paragraph.
         _lines = ["\b", "Examples:", *(f"  nmt {_name} {example}".rstrip() for example in _examples)]
         _group = exports if _panel == "Ship" else app
         _group.command(_name.split()[-1], rich_help_panel=_panel, epilog="\n".join(_lines))(_command)
@@ -173,14 +171,14 @@ app.add_typer(exports, name="export", rich_help_panel="Ship")
 def main() -> None:
     """Run the command line; the one place where errors become messages and exit codes."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal shows what it can; files and pipes get UTF-8 everywhere
+        if isinstance(stream, io.TextIOWrapper):  # a terminal shows what it can; files and pipes always get UTF-8
             if stream.isatty():
                 stream.reconfigure(errors="replace")
             elif stream.encoding.lower() != "utf-8":
                 stream.reconfigure(encoding="utf-8", errors=stream.errors)
     limit_spinning()
     show_messages()
-    if sys.stdin is None or sys.stdout is None:  # the next file to be opened would get its number
+    if sys.stdin is None or sys.stdout is None:  # the next opened file would get its descriptor
         _fail("standard input and output must be open; use < /dev/null or > /dev/null", ConfigError.exit_code)
     for number in (signal.SIGINT, signal.SIGTERM):  # a training handles them itself while it runs
         signal.signal(number, _end)
@@ -207,11 +205,11 @@ def main() -> None:
 
 
 def _fail(message: object, code: int) -> NoReturn:
-    """End with a message."""
+    """Log a message and exit."""
     log.error(message)
     sys.exit(code)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Exit at once, running every `finally`."""
+    """Handle a signal: exit at once, running every `finally`."""
     sys.exit(128 + number)

@@ -1,4 +1,7 @@
-"""The options that several commands share."""
+"""Options that several commands share, their completion in a shell, and the configuration that they name.
+
+A shell calls `nmt` for completion at each press of the key, so completion imports nothing heavy and never fails.
+"""
 
 import dataclasses
 import functools
@@ -26,18 +29,13 @@ if TYPE_CHECKING:
     from nmt.decoding.hypothesis import Sampling
 
 
-# ---- What a shell completes after an option: names of runs, and keys of a configuration.
-#
-# The shell calls `nmt` for it at each press of the key, so nothing heavy is imported, and nothing may fail.
-
-
 def complete_run(incomplete: str) -> list[str]:
-    """The runs under runs/ whose names start so."""
+    """The runs under runs/ whose names start with this text."""
     return [name for name in run_names() if name.startswith(incomplete)]
 
 
 def complete_key(incomplete: str) -> list[str]:
-    """The sections and keys that start so: the keys of a section once it is typed."""
+    """The sections that start with this text; once a section is typed, its keys."""
     from nmt.config.reference import places, sections
 
     paths = [section.name for section in sections()]
@@ -47,16 +45,16 @@ def complete_key(incomplete: str) -> list[str]:
 
 
 def complete_setting(incomplete: str) -> list[str]:
-    """The sections that start so, then `SECTION.KEY=`; for a whole key, `SECTION.KEY=VALUE` with its values.
+    """The sections that start with this text, then `SECTION.KEY=`; for a whole key, `SECTION.KEY=VALUE` for each value.
 
-    A shell adds a space to a single answer, so where only one section is left, its keys are the answer.
+    A shell adds a space to a single answer, so if only one section is left, its keys are the answer.
     """
     from nmt.config.reference import places, sections
 
-    found = [f"{section.name}." for section in sections() if section.name.startswith(incomplete)]
-    if len(found) > 1:
-        return found
-    start = found[0] if found else incomplete
+    matching = [f"{section.name}." for section in sections() if section.name.startswith(incomplete)]
+    if len(matching) > 1:
+        return matching
+    start = matching[0] if matching else incomplete
     keys = {place.path: place.key for place in places() if not place.key.inner and ".NAME." not in place.path}
     paths = [path for path in keys if path.startswith(start)]
     if len(paths) == 1 or start in paths:
@@ -95,7 +93,7 @@ JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
-    """The options of scoring; None or empty: as the run's configuration says, or by default."""
+    """The options of scoring; None or empty means the value of the run's configuration, or the default."""
 
     tgt_lang: Annotated[str | None, Option(help="Language of the references, if it is not known.")] = None
     bleu_tokenizer: Annotated[BleuTokenizer | None, Option(help="Default: the run's, or by language.")] = None
@@ -107,12 +105,12 @@ class ScoringOptions:
             raise ConfigError(f"--metric {unknown[0]}: should be one of {', '.join(get_args(Metric))}")
 
     def settings(self, configured: EvaluationConfig) -> EvaluationConfig:
-        """The configured settings, where the command line does not replace them."""
+        """The configured settings, except those that the command line replaces."""
         given = {"metrics": self.metric and tuple(self.metric), "bleu_tokenizer": self.bleu_tokenizer}
         return configured.model_copy(update={name: value for name, value in given.items() if value})
 
     def metrics(self, configured: EvaluationConfig, known_language: str) -> "dict[Metric, SacreMetric]":
-        """The metrics for references in a language, '' if it is not known."""
+        """The metrics for references in `known_language`, '' if it is not known."""
         from nmt.evaluation.evaluate import reference_language
         from nmt.evaluation.metrics import configured_metrics
 
@@ -122,7 +120,7 @@ class ScoringOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """The options of a search, as given; None or False: not given."""
+    """The options of a search; None or False means not given."""
 
     beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. Default: the run's.")] = None
     length_penalty: Annotated[float | None, Option(help="Length penalty. Default: the run's.")] = None
@@ -136,20 +134,20 @@ class SearchOptions:
     )
     temperature: Annotated[float | None, Option(help="Sampling temperature; lower is less random. Default: 1.")] = None
     top_k: Annotated[int | None, Option(min=1, help="Sample among the K likeliest pieces.")] = None
-    top_p: Annotated[float | None, Option(help="Sample among the likeliest, of this total probability.")] = None
+    top_p: Annotated[float | None, Option(help="Sample among the likeliest pieces, up to this sum.")] = None
     seed: Annotated[int | None, Option(help="Sampling seed; each line is sampled on its own. Default: 1.")] = None
     precision: PrecisionOption = None
     device: DeviceOption = None
     engine: EngineOption = None
 
     def given(self) -> dict[str, Any]:
-        """The values of those that were given."""
+        """The options that were given, with their values."""
         return {name: value for name, value in vars(self).items() if not (value is None or value is False)}
 
     def settings(self, decoding: DecodingConfig) -> DecodingConfig:
-        """The run's search settings, where the command line does not replace them, with forbidden words added.
+        """The run's search settings, with the given options in their place, and forbidden words added.
 
-        Raises `ConfigError` if they are invalid.
+        Raises `ConfigError` if a value is invalid.
         """
         given = {name: value for name, value in self.given().items() if name in DecodingConfig.model_fields}
         words = [*decoding.forbidden_words, *(self.forbid or ())]
@@ -162,7 +160,7 @@ class SearchOptions:
             raise ConfigError(what if what.startswith("decoding.") else f"{key}: {what} ({first['input']!r})") from None
 
     def engine_to_load(self) -> str:
-        """The engine; PyTorch, where samples are drawn, which a message says."""
+        """The engine: PyTorch for sampling, which is logged unless it was given; else as given."""
         if not (self.sample or self.mbr):
             return self.engine or "auto"
         if self.engine is None:
@@ -170,22 +168,22 @@ class SearchOptions:
         return "torch"
 
     def sampling(self, count: int = 1) -> "Sampling | None":
-        """How `count` translations are drawn, or those of --mbr; None for a search.
+        """The sampling of `count` translations, or of those for --mbr; None for a search.
 
         Raises `ConfigError` if options contradict each other.
         """
         from nmt.decoding.hypothesis import Sampling
 
         if self.sample and self.mbr:
-            raise ConfigError("--mbr draws samples by itself; leave out --sample")
+            raise ConfigError("--mbr draws samples itself; leave out --sample")
         names = ("temperature", "top_k", "top_p", "seed")
         given = {name: value for name, value in self.given().items() if name in names}
         if not (self.sample or self.mbr):
             if given:
-                raise ConfigError(f"{' and '.join(map(spelled, given))}: for sampling; add --sample or --mbr N")
+                raise ConfigError(f"{' and '.join(map(spelled, given))}: only for sampling; add --sample or --mbr N")
             return None
         if self.engine == "ctranslate2":
-            raise ConfigError("CTranslate2 cannot seed its samples a sentence; --sample and --mbr need --engine torch")
+            raise ConfigError("CTranslate2 cannot seed each sentence; --sample and --mbr need --engine torch")
         if self.beam_size is not None:
             drawing = "--mbr" if self.mbr else "--sample"
             raise ConfigError(f"--beam-size is for a search; {drawing} draws; leave out one")
@@ -193,15 +191,15 @@ class SearchOptions:
 
 
 def spelled(name: str) -> str:
-    """The option of a field, as it is typed."""
+    """The option of a field, as it is typed: `--beam-size`."""
     return f"--{name.replace('_', '-')}"
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the fields of dataclasses as options, in place of the parameters that get the built objects."""
+    """Decorate a command that has dataclasses of options as parameters: their fields become its options."""
     own = inspect.signature(command).parameters
     groups: dict[str, Any] = {
-        name: one.annotation for name, one in own.items() if dataclasses.is_dataclass(one.annotation)
+        name: parameter.annotation for name, parameter in own.items() if dataclasses.is_dataclass(parameter.annotation)
     }
     fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
 
@@ -210,8 +208,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         built = {name: group(**{field: given.pop(field) for field in fields[name]}) for name, group in groups.items()}
         command(**given, **built)
 
-    found = [option for name, one in own.items() for option in fields.get(name, {name: one}).values()]
-    vars(run)["__signature__"] = inspect.Signature(found)  # where typer looks for the options
+    flat = [option for name, parameter in own.items() for option in fields.get(name, {name: parameter}).values()]
+    vars(run)["__signature__"] = inspect.Signature(flat)  # from which typer reads the options
     return run
 
 
@@ -225,8 +223,8 @@ def configured_run(
 ) -> tuple[Config, RunFolder]:
     """The configuration that the command line names, or the only one in this folder, and the folder of its run.
 
-    `init_from` replaces `training.init_from`; with `is_fresh`, what is in the folder does not matter. Raises
-    `ConfigError` if no file or several could be meant; `command` is for its remedy.
+    `init_from` replaces `training.init_from`; with `is_fresh`, an existing run is ignored. Raises `ConfigError` if no
+    file is named and there are none or several; the message shows `command`.
     """
     path = file or _only_config(command)
     run = run_named(path.stem if name is None else name)
@@ -235,20 +233,20 @@ def configured_run(
 
 
 def _only_config(command: str) -> Path:
-    """The one *.yaml or *.yml of the current folder; hidden files are other programs'."""
-    found = sorted(
+    """The only *.yaml or *.yml of the current folder; hidden files belong to other programs."""
+    files = sorted(
         path for path in Path().iterdir()
         if path.suffix in (".yaml", ".yml") and not path.name.startswith(".") and path.is_file()
     )  # fmt: skip
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    if len(files) == 1:
+        return files[0]
+    if not files:
         raise ConfigError(
             f"there is no configuration (*.yaml) in this folder; name one: nmt {command} FILE\n"
             f"nmt config > FILE.yaml writes one with every key explained"
         )
-    commands = "\n".join(f"  nmt {command} {shlex.quote(str(path))}" for path in found)
-    raise ConfigError(f"there are {len(found)} configurations in this folder; name one:\n{commands}")
+    commands = "\n".join(f"  nmt {command} {shlex.quote(str(path))}" for path in files)
+    raise ConfigError(f"there are {len(files)} configurations in this folder; name one:\n{commands}")
 
 
 def utf8(text: str) -> str:
@@ -261,8 +259,8 @@ def utf8(text: str) -> str:
 
 
 def check_output(output: Path, *suffixes: str) -> None:
-    """`ConfigError` if `output` is not a file to write whose name ends in one of these."""
+    """Raise `ConfigError` unless `output` is a writable name that ends in one of the suffixes."""
     if output.suffix.lower() not in suffixes:
         raise ConfigError(f"--output {output}: its name should end in {' or '.join(suffixes)}")
     if output.is_dir() or not output.parent.is_dir():
-        raise ConfigError(f"--output {output}: is not a file in a folder that exists")
+        raise ConfigError(f"--output {output}: is not a file in an existing folder")

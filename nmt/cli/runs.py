@@ -31,7 +31,7 @@ def runs(
         from nmt.corpora import hashes
 
         if live := ", ".join(status.name for status in statuses if status.is_being_trained):
-            raise RunError(f"{live}: is being trained, from text in {hashes.CACHE}; prune it after that")
+            raise RunError(f"{live}: is being trained, from text in {hashes.CACHE}; prune it afterwards")
         log.info(f"{hashes.CACHE}: {hashes.prune_cache():,} bytes removed")
     if as_json:
         print(json.dumps([dataclasses.asdict(status) for status in statuses]))
@@ -50,7 +50,7 @@ def show(
 ) -> None:
     """Show the status of a run: progress, scores, time left, and the loss curve."""
     if watch and as_json:
-        raise ConfigError("--watch is for people and --json for programs; leave one of them out")
+        raise ConfigError("--watch is for people and --json for programs; leave out one")
     run = find_run(model)
     from nmt.insight import progress_text
     from nmt.insight.progress import read_status

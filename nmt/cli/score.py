@@ -61,7 +61,7 @@ def _object(pair: "ScoredTokens", tokens: bool) -> dict[str, Any]:
 
 
 def _print_totals(totals: "Totals", as_json: bool) -> None:
-    """The sums: in JSON the last line of standard output, else on standard error."""
+    """Print the sums: as the last line of standard output in JSON, otherwise on standard error."""
     perplexity = totals.perplexity
     if as_json:
         summary = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _OutputOptions:
-    """The options for what is read and written; None or False: not given."""
+    """The options for input and output; None or False means not given."""
 
     input: Annotated[Path | None, Option(metavar="FILE", help="Input: text, vectors or a list of images.")] = None
     output: Annotated[Path | None, Option(metavar="FILE", help="Output. Default: standard output.")] = None
@@ -50,15 +50,13 @@ class _OutputOptions:
         if has_text and files != Files(None, None):
             raise ConfigError("give a text, or files (--input, --output, --alignments, --prefixes), not both")
         if self.prefix is not None and self.prefixes is not None:
-            raise ConfigError("--prefix is one text for all lines, --prefixes one for each; give one of the two")
+            raise ConfigError("--prefix is a text for all lines, --prefixes one for each; give one of the two")
         if self.resume and not (self.input and self.output):
             raise ConfigError("--continue needs --input FILE and --output FILE")
         if self.resume and (pipes := [path for path in (self.input, self.prefixes) if path and path.is_fifo()]):
-            raise ConfigError(
-                f"--continue reads again what was read, which a pipe does not allow: {pipes[0]}; name a file"
-            )
+            raise ConfigError(f"--continue rereads its input, which a pipe does not allow: {pipes[0]}; name a file")
         if self.devices is not None and device is not None:
-            raise ConfigError("--device names one device, --devices several; give one of the two")
+            raise ConfigError("--device names a single device, --devices several; give one of the two")
         if self.devices is not None and (has_text or (not self.input and sys.stdin.isatty())):
             raise ConfigError("--devices shares the lines of a file or a pipe: give --input FILE")
         return files
@@ -66,17 +64,17 @@ class _OutputOptions:
     def check_source(self, run: RunFolder, source: str, by_sentence: bool) -> None:
         """`ConfigError` if a model that reads vectors or images is given text."""
         if source != "text" and not self.input:
-            raise ConfigError(f"{run.path}: reads {source}, not text; name a file of them: --input FILE")
+            raise ConfigError(f"{run.path}: reads {source}, not text; name a file of {source}: --input FILE")
         if source != "text" and by_sentence:
-            raise ConfigError(f"{run.path}: reads {source}, which have no sentences; leave --split-sentences out")
+            raise ConfigError(f"{run.path}: reads {source}, which have no sentences; leave out --split-sentences")
 
     def request(self, search: options.SearchOptions, decoding: DecodingConfig, by_sentence: bool) -> "Request":
-        """What a translator is to return; `ConfigError` if options contradict each other."""
+        """The request to the translator; `ConfigError` if options contradict each other."""
         from nmt.decoding.hypothesis import Request
 
         wanted = {"--n-best": self.n_best, "--align": self.align, "--tokens": self.tokens}
         if not self.as_json and (given := [option for option, value in wanted.items() if value]):
-            raise ConfigError(f"{given[0]} needs --json: without it, a line of input gives a line")
+            raise ConfigError(f"{given[0]} needs --json: otherwise each line of input gives one line of output")
         count, sampling = self.n_best or 1, search.sampling(self.n_best or 1)
         if sampling is None and count > decoding.beam_size:
             raise ConfigError(
@@ -89,7 +87,7 @@ class _OutputOptions:
         return Request(count, count if self.tokens else 0, sampling, by_sentence, alignment, self.as_json)
 
     def made_by(self, request: "Request") -> dict[str, object]:
-        """The options on which the output depends, for --continue."""
+        """The options that determine the output, which --continue compares."""
         return {
             "--json": self.as_json, "--n-best": self.n_best, "--align": self.align, "--tokens": self.tokens,
             "--prefix": self.prefix, "--tgt-tag": self.tgt_tag, "--split-sentences": request.by_sentence,
@@ -125,8 +123,8 @@ def translate(
     given.check_source(runs[0], config.source.type, by_sentence)
     decoding = search.settings(config.decoding)
     request = given.request(search, decoding, by_sentence)
-    of_one = functools.partial(as_json, n_best=given.n_best or 0, alignment=given.align, tokens=given.tokens)
-    record = of_one if given.as_json else attrgetter("text")
+    to_json = functools.partial(as_json, n_best=given.n_best or 0, alignment=given.align, tokens=given.tokens)
+    record = to_json if given.as_json else attrgetter("text")
     load_on = functools.partial(
         load, [str(run.path) for run in runs], decoding=decoding, engine=search.engine_to_load(),
         precision=search.precision, tgt_tag=given.tgt_tag, own_process=True,
@@ -145,7 +143,7 @@ def translate(
         made_by = made_from(files, runs, decoding, translator.engine_name, config.source, given.made_by(request))
         if given.resume and files.are_finished():
             files.check_finished(made_by, config.source)
-            log.info(f"{files.output} is finished already")
+            log.info(f"{files.output} is already finished")
             return
         totals = translate_files(translator, files, made_by, given.resume, config.source, record, given.prefix, request)
         if files.input:
@@ -153,7 +151,7 @@ def translate(
 
 
 def _translate_typed(text: list[str] | None, translated: Callable[[str], str]) -> None:
-    """Translate an argument, or each line as it is typed, until end of file."""
+    """Translate an argument, or each typed line until end of file."""
     if text:
         sys.stdout.buffer.write(f"{translated(options.utf8(' '.join(text)))}\n".encode())
         return

@@ -295,7 +295,7 @@ ROWS = [
     Row("attention: a text that is not UTF-8", f"{ATTENTION} $latin", ["the text is not UTF-8"]),
     Row("attention: a translation that is not UTF-8", f"{ATTENTION} 1 --tgt $latin", ["the text is not UTF-8"]),
     Row("attention: layers count from 1", f"{ATTENTION} 1 --layer 0", [*USAGE, "--layer"]),
-    Row("attention: a folder", f"{ATTENTION} 1", ["--output x.json: is not a file in a folder"], folder("x.json")),
+    Row("attention: a folder", f"{ATTENTION} 1", ["--output x.json: is not a file in an"], folder("x.json")),
     Row("attention: a name too long", "attention --model copy 1 --output $long.json", ["File name too long"]),
     Row("attention: weights that are not numbers", f"{ATTENTION} 1", ["not numbers (NaN)"], diverged, code=3),
     Row("score: no files", "score --model copy", ["name what to score: a corpus, or its sides with --src and --tgt"]),

@@ -362,7 +362,7 @@ def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -
         (["eval", "--hyp", "test.en", "--ref", "test.de", "--device", "cpu", "--engine", "auto"],
          "leave out --device, --engine"),
         (["eval", "--hyp", "test.en", "--ref", "test.de", "--mbr", "4", "--top-k", "3"], "leave out --mbr, --top-k"),
-        (["eval", "--top-k", "3"], "--top-k: for sampling; add --sample or --mbr N"),
+        (["eval", "--top-k", "3"], "--top-k: only for sampling; add --sample or --mbr N"),
         (["eval", "--mbr", "3", "--beam-size", "2"], "--beam-size is for a search"),
     ],
 )  # fmt: skip

@@ -476,7 +476,7 @@ def test_the_whole_way_through_the_command_line(vector_task: Path, cli: Cli) -> 
     assert len(out.splitlines()) == 12
 
     refused = {
-        ("translate", "hello"): "reads vectors, not text; name a file of them: --input FILE",
+        ("translate", "hello"): "reads vectors, not text; name a file of vectors: --input FILE",
         ("translate", "--output", "x.de"): "reads vectors, not text",
         ("translate", "--input", "test.npy", "--alignments", "a.txt"): "alignments are of words",
         ("translate", "--input", "test.de"): "test.de: cannot be read as an array of numbers",

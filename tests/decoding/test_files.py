@@ -537,7 +537,7 @@ def test_the_command_finishes_once_and_notices_another_model(in_solved: Path, tm
     write_input(tmp_path / "in.txt", ["1 2 3"])
     assert cli(*command)[0] == 0
     code, _, err = cli(*command)
-    assert (code, err) == (0, f"{tmp_path / 'out.txt'} is finished already\n")
+    assert (code, err) == (0, f"{tmp_path / 'out.txt'} is already finished\n")
     code, _, err = cli(*command, "--beam-size", "2")
     assert (code, "out.txt was made with another search" in err) == (2, True)
     (tmp_path / "in.txt").unlink()
@@ -667,7 +667,7 @@ def test_the_last_line_reports_count_and_speed(in_solved: Path, tmp_path: Path, 
         (["1 2", "--alignments", "x.txt"], "a text, or files"),
         (
             ["--input", "val.en", "--device", "cpu", "--devices", "cpu,cpu"],
-            "--device names one device, --devices several",
+            "--device names a single device, --devices several",
         ),
         (["1 2", "--devices", ""], "--devices shares the lines of a file or a pipe"),
         (["1 2", "--devices", "cpu,cpu"], "--devices shares the lines of a file or a pipe"),

@@ -438,7 +438,7 @@ def test_lengths_prefixes_and_forbidden_words_are_honoured(in_solved: Path, cli:
         (["--align"], "--align needs --json"),
         (["--tokens"], "--tokens needs --json"),
         (["--json", "--n-best", "9"], "the search keeps 3 hypotheses; add --beam-size 9"),
-        (["--temperature", "2", "--seed", "3"], "--temperature and --seed: for sampling; add --sample"),
+        (["--temperature", "2", "--seed", "3"], "--temperature and --seed: only for sampling; add --sample"),
         (["--sample", "--mbr", "4"], "leave out --sample"),
         (["--sample", "--beam-size", "2"], "--sample draws; leave out one"),
         (["--mbr", "4", "--json", "--n-best", "5"], "--mbr 4 draws 4 translations; draw at least 5"),

@@ -345,7 +345,7 @@ def test_the_command_writes_all_of_it_as_json(run: RunFolder, own: Explanation, 
     ("arguments", "message"),
     [
         (["a", "--output", "x.pdf"], "--output x.pdf: its name should end in"),
-        (["a", "--output", "no/x.json"], "--output no/x.json: is not a file in a folder that exists"),
+        (["a", "--output", "no/x.json"], "--output no/x.json: is not a file in an existing folder"),
         (["a", "--output", "x.json", "--kind", "cross"], "leave out --kind"),
         (["a", "--output", "x.html", "--head", "1", "--layer", "1"],
          "leave out --layer, --head"),

@@ -257,7 +257,7 @@ def test_a_single_damaged_line_is_left_to_cleaning() -> None:
         ("--output mine.yml", "mine.yml exists"),
         ("--output link.yaml", "link.yaml exists"),
         ("--output mine.txt", "--output mine.txt: "),
-        ("--output missing/mine.yaml", "--output missing/mine.yaml: is not a file in a folder"),
+        ("--output missing/mine.yaml", "--output missing/mine.yaml: is not a file in an existing folder"),
     ],
 )
 def test_nothing_is_overwritten(cli: Cli, options: str, message: str) -> None:
