@@ -1,6 +1,6 @@
-"""Word alignments of source and translation, from the model's attention.
+"""Word alignment of source and translation, from the model's attention.
 
-Attention is mostly, but not always, to the source word that is translated (Koehn and Knowles 2017, "Six Challenges for
+Most, but not all, attention is on the source word that is translated (Koehn and Knowles 2017, "Six Challenges for
 Neural Machine Translation", section 3.5).
 
 Shapes: T target pieces, S source pieces.
@@ -21,7 +21,7 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def word_numbers(words: Sequence[int], pieces: Sequence[str], language: str) -> list[list[int]]:
-    """The numbers of each piece's words, from 0: one word, `words[i]`, or in a language without spaces its characters.
+    """The word numbers of each piece, from 0: its word, `words[i]`, or in a language without spaces its characters.
 
     >>> word_numbers([0, 0, 1], ["▁he", "llo", "▁you"], "en")
     [[0], [0], [1]]
@@ -34,7 +34,7 @@ def word_numbers(words: Sequence[int], pieces: Sequence[str], language: str) -> 
     count = 0
     for piece in pieces:
         if byte := _BYTE.fullmatch(piece):
-            characters = int(int(byte[1], 16) & 0xC0 != 0x80)  # else a continuation byte of UTF-8
+            characters = int(int(byte[1], 16) & 0xC0 != 0x80)  # 0 for a continuation byte of UTF-8
         else:
             characters = len(piece.replace("▁", ""))
         numbers.append(list(range(count, count + characters)) or [max(0, count - 1)])
@@ -43,7 +43,7 @@ def word_numbers(words: Sequence[int], pieces: Sequence[str], language: str) -> 
 
 
 def align(weights: NDArray[np.float32], src_words: list[list[int]], tgt_words: list[list[int]]) -> WordAlignment:
-    """For each target word the source word with the largest attention weight.
+    """Link each target word to the source word with the largest attention weight.
 
     `weights` is (T, S); `src_words` and `tgt_words` are the word numbers of each piece. The weights of a word's pieces
     are summed.
@@ -60,7 +60,7 @@ def align(weights: NDArray[np.float32], src_words: list[list[int]], tgt_words: l
 
 
 class WordAligner:
-    """Aligns the words of sources and translations that are given as ids."""
+    """Aligner of the words of sources and translations, given as ids."""
 
     def __init__(self, engine: Engine, tokenizers: Tokenizers, src_lang: str, tgt_lang: str) -> None:
         self._engine = engine
@@ -69,7 +69,7 @@ class WordAligner:
         self._tgt_lang = tgt_lang
 
     def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[WordAlignment]:
-        """The alignment of each pair."""
+        """Return the alignment of each pair."""
         return [
             align(
                 weights,
@@ -80,7 +80,7 @@ class WordAligner:
         ]
 
     def align_copy(self, text: str) -> WordAlignment:
-        """The alignment of a text and its copy.
+        """Return the alignment of a text and its copy.
 
         >>> str(WordAligner(engine, tokenizers, "en", "zh").align_copy("12 :-)"))
         '0-0 0-1 1-2 1-3 1-4'
@@ -92,12 +92,12 @@ class WordAligner:
 
 
 def _words_of_characters(text: str, language: str) -> list[int]:
-    """The number of the word of each character that is not white space."""
+    """The word number of each character that is not white space."""
     if is_without_spaces(language):
         return list(range(len("".join(text.split()))))
     return [number for number, word in enumerate(text.split()) for _ in word]
 
 
 def _words(tokenizer: Tokenizer, ids: Sequence[int], language: str) -> list[list[int]]:
-    pieces = [tokenizer.split_tag(piece)[1] for piece in tokenizer.pieces(ids)]  # a target tag is no text
+    pieces = [tokenizer.split_tag(piece)[1] for piece in tokenizer.pieces(ids)]  # without target tag
     return word_numbers(tokenizer.words(ids), pieces, language)

@@ -22,16 +22,16 @@ _FREE = -1
 class Constraints:
     """The constraints of one search, a row for each sentence in its batch.
 
-    - `forbidden`: see `forbidden_ids`, and the forbidden words that are one piece.
-    - `forbidden_sequences`: words of several pieces. The last piece may not follow the others, as with CTranslate2's
-      `suppress_sequences`.
+    - `forbidden`: special ids (`forbidden_ids`), and forbidden words of a single piece.
+    - `forbidden_sequences`: forbidden words of several pieces. The last piece may not follow the others, as with
+      CTranslate2's `suppress_sequences`.
     - `min_lengths`: `</s>` is forbidden before this number of tokens.
     - `no_repeat_ngram_size` N above 0: no n-gram of N tokens occurs twice (Paulus et al. 2018, arXiv:1705.04304, with
       N = 3).
     - `max_lengths`: a translation of this number of tokens is finished without `</s>`.
     - `forced`: the tokens that each translation begins with, even if they are forbidden. Their log-probability is 0;
-      they count in the length. CTranslate2's `target_prefix` is the same, except for an immediate end: see
-      nmt/decoding/ctranslate2_engine.py.
+      they count in the length. CTranslate2's `target_prefix` is the same, except for an immediate end
+      (nmt/decoding/ctranslate2_engine.py).
 
     Where no token is allowed, the translation ends.
     """
@@ -42,17 +42,17 @@ class Constraints:
     """(F,) ids, at least one"""
     min_lengths: Tensor
     """(B,)"""
-    greatest_minimum: int
-    """At least the largest of `min_lengths`; a number, so that no search waits for the GPU."""
+    max_min_length: int
+    """At least the largest of `min_lengths`. It is an int, so that no search waits for the GPU."""
     no_repeat_ngram_size: int
     max_lengths: Tensor
     """(B,)"""
     forced: Tensor | None = None
     """(B, P), `_FREE` after the end of a shorter prefix"""
     forbidden_sequences: tuple[Tensor, ...] = ()
-    """(F, N) ids for each number N of pieces, at least 2"""
+    """A tensor (F, N) for each number of pieces N of at least 2"""
     num_forced: int = 0
-    """The least length of a forced prefix: up to it, a sentence has only one hypothesis."""
+    """Length of the shortest forced prefix; up to it, a sentence has only one hypothesis."""
 
     @classmethod
     def of(
@@ -64,7 +64,7 @@ class Constraints:
         device: torch.device | None = None,
         forbidden_sequences: Sequence[Sequence[int]] = (),
     ) -> "Constraints":
-        """The constraints of `decoding`; limits depend on the lengths of the sources without `</s>`.
+        """Make the constraints of `decoding` for sources of these lengths, which do not count `</s>`.
 
         `prefixes` are the forced ids of each sentence, empty where nothing is forced. `forbidden_sequences` are the
         ids of `decoding.forbidden_words`.
@@ -79,7 +79,7 @@ class Constraints:
             special=special,
             forbidden=torch.tensor(forbidden, device=device),
             min_lengths=torch.tensor(min_lengths, device=device),
-            greatest_minimum=max(min_lengths, default=0),
+            max_min_length=max(min_lengths, default=0),
             no_repeat_ngram_size=decoding.no_repeat_ngram_size,
             max_lengths=torch.tensor(max_lengths, device=device),
             forced=None if prefixes is None or not any(prefixes) else pad(prefixes, _FREE).to(device),
@@ -88,16 +88,16 @@ class Constraints:
         )
 
     def select(self, rows: Tensor) -> "Constraints":
-        """The constraints of these sentences only."""
+        """Keep only these sentences."""
         forced = None if self.forced is None else self.forced[rows]
         min_lengths, max_lengths = self.min_lengths[rows], self.max_lengths[rows]
         return dataclasses.replace(self, min_lengths=min_lengths, max_lengths=max_lengths, forced=forced)
 
     def allowed_log_probs(self, logits: Tensor, prefixes: Tensor) -> Tensor:
-        """Log-probabilities of the tokens after each prefix: (B, K, V) and (B, K, L) without start id -> (B, K, V).
+        """(B, K, V) logits after prefixes (B, K, L) without the start id -> (B, K, V) log-probabilities.
 
-        Forbidden tokens are masked in the logits before the softmax, as in CTranslate2: their probability goes to the
-        other tokens in proportion to theirs. `logits` are overwritten.
+        Forbidden tokens are masked in the logits before the softmax, as in CTranslate2, so their probability is divided
+        among the other tokens in proportion. `logits` are overwritten.
         """
         length, size, eos = prefixes.shape[-1], self.no_repeat_ngram_size, self.special.eos
         logits = logits.float()
@@ -112,7 +112,7 @@ class Constraints:
             latest = prefixes[..., None, length - size + 1 :]  # (B, K, 1, N - 1)
             would_repeat = (ngrams[..., :-1] == latest).all(dim=-1)  # (B, K, L - N + 1)
             logits.scatter_(-1, ngrams[..., -1].where(would_repeat, self.forbidden[0]), -torch.inf)
-        if length < self.greatest_minimum:
+        if length < self.max_min_length:
             logits[..., eos].masked_fill_((length < self.min_lengths)[:, None], -torch.inf)
             none_allowed = logits.amax(dim=-1) == -torch.inf  # (B, K)
             logits[..., eos].masked_fill_(none_allowed, 0.0)

@@ -1,4 +1,4 @@
-"""The choice of the engine that translates: PyTorch, or CTranslate2 where a run was exported for it."""
+"""Engines, and the choice between them: PyTorch, or CTranslate2 for a run that was exported for it."""
 
 import importlib.util
 from collections.abc import Iterable, Sequence
@@ -21,11 +21,11 @@ ENGINES = ("auto", "torch", "ctranslate2")
 
 
 class Engine(Protocol):
-    """A search with a model: ids in, hypotheses out. Several threads may call it at once, with different settings."""
+    """A model and its searches: ids in, hypotheses out. Threads may call it concurrently, with different settings."""
 
     @property
     def name(self) -> str:
-        """The engine's name, recorded with results."""
+        """Name of the engine, recorded with results."""
 
     @property
     def batches_at_once(self) -> int:
@@ -38,29 +38,29 @@ class Engine(Protocol):
         prefixes: Sequence[Sequence[int]] | None = None,
         scores: bool = True,
     ) -> Iterable[list[Hypothesis]]:
-        """Hypotheses of each source (ids without `</s>`, or vectors), best first; in order, each once it is found.
+        """Yield the hypotheses of each source (ids without `</s>`, or vectors), best first; sources in their order.
 
-        Sources are best given longest first, as they are searched. Without `scores`, log-probabilities may be 0.
-
-        With `prefixes`, hypotheses begin with the prefix of their source, which may be empty: `Constraints.forced`.
+        Sources should come longest first, the order in which they are searched. With `prefixes`, the hypotheses of a
+        source begin with its prefix, which may be empty (`Constraints.forced`). Without `scores`, log-probabilities may
+        be 0.
         """
 
     def score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """The log-probability of each target id, and of `</s>` after them: T + 1 numbers for each pair.
+        """Return the log-probability of each target id, and of `</s>` after them: T + 1 numbers for each pair.
 
-        They are the model's own, without any constraint of a search: an id that no search may choose has one, too.
-        Sources are as in `search`. Targets are ids without `</s>`, and may be empty.
+        They are the model's own, without the constraints of a search, so forbidden ids have one, too. Sources are as in
+        `search`. Targets are ids without `</s>`, and may be empty.
         """
 
     def attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> "list[NDArray[np.float32]]":
-        """The attention of each target id to each source id: (T, S) for each pair."""
+        """Return the attention of each target id to each source id, without `</s>`: (T, S) for each pair."""
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """An engine that can draw translations at random: PyTorch's."""
+    """An engine that can sample translations, as PyTorch's does."""
 
     def sample(
         self,
@@ -69,26 +69,26 @@ class Sampler(Protocol):
         sampling: Sampling,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """`sampling.count` hypotheses of each source, in the order in which they were drawn; two may be the same."""
+        """Draw `sampling.count` hypotheses of each source, in the order of the draws, duplicates included."""
 
 
 def shared_tokenizers(runs: Sequence[RunFolder], tgt_tag: str | None = None) -> Tokenizers:
-    """The tokenizers of a run, or those that several runs share; `RunError` if they have different ones.
+    """Load the tokenizers of a run, or those that the runs of an ensemble share.
 
-    Models that are combined must read the same kind of sources, too. `tgt_tag` replaces their target tag, as in
-    `load_tokenizers`.
+    `tgt_tag` replaces their target tag, as in `load_tokenizers`. Raises `RunError` if vocabularies or the kinds of
+    sources differ.
     """
     for run in runs[1:]:
-        first, other = (one.inference_config().source.description() for one in (runs[0], run))
+        first, other = (each.inference_config().source.description() for each in (runs[0], run))
         if first != other:
             raise RunError(
                 f"{runs[0].path} and {run.path} read different sources ({first} and {other}); models that are combined "
-                "read the same"
+                "must read the same"
             )
         if not same_tokenizers(run.tokenizer, runs[0].tokenizer):
             raise RunError(
-                f"{runs[0].path} and {run.path} have different vocabularies; models that are combined share theirs: "
-                "train them on the same text with the same tokenizer settings"
+                f"{runs[0].path} and {run.path} have different vocabularies; models that are combined must share "
+                "one: train them on the same text with the same tokenizer settings"
             )
     return load_tokenizers(runs[0].tokenizer, tgt_tag)
 
@@ -101,13 +101,14 @@ def load_engine(
     precision: str | None = None,
     configured_precision: str = "fp32",
 ) -> Engine:
-    """The engine for a run, for an export, or for several runs as an ensemble.
+    """Load the engine for a run, an export, or an ensemble of several runs.
 
-    `torch` and `ctranslate2` select that engine; an `NmtError` says why it cannot be used. `auto` is CTranslate2 for an
-    export, and on a CPU for a run with a fresh export, if CTranslate2 supports all that is requested; else PyTorch,
-    also if an export cannot be loaded, with a warning.
+    `torch` and `ctranslate2` select that engine; an `NmtError` says why it cannot be used. `auto` selects CTranslate2
+    for an export, and on a CPU for a run with a fresh export if CTranslate2 supports all that is requested. Otherwise
+    it selects PyTorch, also, with a warning, for a run whose export cannot be loaded.
+
     Precisions apply to PyTorch alone, since an export has its own. A requested `precision` therefore selects PyTorch;
-    where an export is used, the log says that `configured_precision` is not.
+    where an export is used, the log says that `configured_precision` is ignored.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
@@ -116,7 +117,7 @@ def load_engine(
         if export := _export(runs, device, engine, precision):
             loaded = load_ctranslate2_engine(export, tokenizers, device)
             if configured_precision != "fp32":
-                message = "%s: decoding.precision: %s is for PyTorch, and is not used; the export has its own: %s"
+                message = "%s: decoding.precision: %s applies to PyTorch and is ignored; the export has its own: %s"
                 log.info(message, export.path, configured_precision, loaded.name)
             return loaded
     except RunError as error:  # damaged, or more than the memory holds
@@ -124,13 +125,13 @@ def load_engine(
             raise
         again = export_again(runs[0], export.path.name.removeprefix("ctranslate2-")) if export else ""
         log.warning("%s; translated with PyTorch%s", error, again and f"; if it is damaged, {again}")
-    from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
+    from nmt.decoding.torch_engine import load_torch_engine  # imports torch
 
     return load_torch_engine(runs, tokenizers, device, precision or configured_precision)
 
 
 def _export(runs: Sequence[RunFolder], device: str, engine: str, precision: str | None) -> RunFolder | None:
-    """The export that CTranslate2 translates with; None for PyTorch."""
+    """Choose the export for CTranslate2; None for PyTorch."""
     only_torch = "an ensemble" if len(runs) > 1 else f"--precision {precision}" if precision else ""
     for run in runs:
         if run.is_export() and (only_torch or engine == "torch"):
@@ -160,7 +161,7 @@ def _export(runs: Sequence[RunFolder], device: str, engine: str, precision: str 
 
 
 def _reason_for_torch(only_torch: str, device: str) -> str:
-    """Why `auto` cannot choose CTranslate2, or ''."""
+    """The reason for which `auto` cannot choose CTranslate2, or ''."""
     if only_torch:
         return f"{only_torch} needs it"
     if importlib.util.find_spec("ctranslate2") is None:
@@ -171,7 +172,7 @@ def _reason_for_torch(only_torch: str, device: str) -> str:
 
 
 def _fresh_export(run: RunFolder) -> Export | None:
-    """The fastest export made from the run's current model; the log names faster ones that were not."""
+    """The fastest export of the run's current model; logs a warning for each faster one that is stale."""
     for export in exports_of(run):
         if export.model.is_still(run.model_file):
             return export

@@ -1,7 +1,7 @@
-"""Minimum Bayes risk: of several draws, the one that is most like the others (Kumar and Byrne 2004; Eikema and Aziz
-2020, arXiv:2005.10283), by sentence-level chrF.
+"""Minimum Bayes risk decoding: the sample most like the others (Kumar and Byrne 2004; Eikema and Aziz 2020,
+arXiv:2005.10283), by sentence-level chrF.
 
-Shapes: N draws of one source, F n-grams that occur in them.
+Shapes: N samples of a source, D distinct texts among them, F n-grams that occur in them.
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,19 @@ ORDER, BETA = 6, 2  # sacreBLEU's chrF2
 
 
 def expected_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
-    """(N,) the mean chrF2 of each text against all N, itself included; 0 to 100. sacreBLEU's sentence score.
+    """(N,) the mean of each text's chrF2 against all N, itself included; 0 to 100, as sacreBLEU's sentence score.
 
-    All texts count as references with the same weight, so a text that was drawn twice counts twice. All N * N scores
-    are made of matrix products, which is much faster than N * N calls.
+    All texts count as references with the same weight, so a text that was drawn twice counts twice. Matrix products
+    give all N * N scores, much faster than N * N calls of sacreBLEU.
     """
-    distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    times = np.bincount([distinct[text] for text in texts])  # (D,)
-    scores = _pairwise_chrf(list(distinct)) @ times / len(texts)  # (D,)
-    return np.array([scores[distinct[text]] for text in texts])
+    index = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    counts = np.bincount([index[text] for text in texts])  # (D,)
+    scores = _pairwise_chrf(list(index)) @ counts / len(texts)  # (D,)
+    return np.array([scores[index[text]] for text in texts])
 
 
 def by_risk(texts: Sequence[str]) -> list[int]:
-    """The indices of the texts, the highest `expected_chrf` first.
-
-    Of equal ones, the text that comes first as a string is first, then the one that was drawn first.
-    """
+    """The indices of the texts, highest `expected_chrf` first; ties as strings, then in the order of the draws."""
     scores = expected_chrf(texts).round(9)
     return sorted(range(len(texts)), key=lambda index: (-scores[index], texts[index], index))
 
@@ -41,7 +38,7 @@ def _pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
         counts = _ngram_counts(characters, size)  # (N, F)
         totals = counts.sum(axis=1)  # (N,)
         matches = _overlaps(counts)  # (N, N)
-        both = (totals[:, None] > 0) & (totals[None, :] > 0)  # other sizes do not count
+        both = (totals[:, None] > 0) & (totals[None, :] > 0)  # texts shorter than `size` do not count
         precisions += np.divide(matches, totals[:, None], out=np.zeros_like(precisions), where=both)
         recalls += np.divide(matches, totals[None, :], out=np.zeros_like(recalls), where=both)
         orders += both
@@ -52,17 +49,17 @@ def _pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
 def _ngram_counts(texts: Sequence[str], size: int) -> NDArray[np.int64]:
     """(N, F) how often each n-gram of `size` characters occurs in each text."""
     index: dict[str, int] = {}
-    found = [
+    rows = [
         [index.setdefault(text[start : start + size], len(index)) for start in range(len(text) - size + 1)]
         for text in texts
     ]
-    return np.array([np.bincount(row, minlength=len(index)) for row in found], dtype=np.int64).reshape(len(texts), -1)
+    return np.array([np.bincount(row, minlength=len(index)) for row in rows], dtype=np.int64).reshape(len(texts), -1)
 
 
 def _overlaps(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(N, N) sums over the n-grams of the smaller count: the sum over c of "both have at least c"."""
+    """(N, N) sums over n-grams of the smaller count: over c = 1, 2, ..., how many occur at least c times in both."""
     overlaps = np.zeros((len(counts), len(counts)), dtype=np.int64)
-    for least in range(1, int(counts.max(initial=0)) + 1):
-        has = (counts >= least).astype(np.float32)
+    for count in range(1, int(counts.max(initial=0)) + 1):
+        has = (counts >= count).astype(np.float32)
         overlaps += (has @ has.T).round().astype(np.int64)
     return overlaps
