@@ -1,1 +1,1 @@
-# Ids to batches: encoding, augmentation, plan, padding.
+# Pairs to batches: encoding, augmentation, plan and loader.

@@ -1,8 +1,8 @@
-"""Random changes to training pairs, different each time a pair is seen.
+"""Augmentation: random changes to training pairs, different each time a pair is seen.
 
-They are subword sampling, typed input, fragments, copies, and word dropout of what the decoder reads. A pair's text is
-decoded from its ids. A tag before its source (`data.train.tag`, or an imported model's) is set aside meanwhile.
-Everything random depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same
+The changes are subword sampling, typed input, fragments, synthetic copies, and word dropout of the decoder's input. A
+pair's text is decoded from its ids; a tag before its source (`data.train.tag`, or an imported model's) is set aside
+meanwhile. Every draw depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same
 after a resume, in any worker and in any process.
 """
 
@@ -25,150 +25,31 @@ from nmt.config.training import AugmentationConfig, Config
 from nmt.tokenizers.subwords import SubwordSampler
 from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 
-# ---- Texts that every language writes alike, inserted at the same place of both sides, so that a model learns to copy.
-#
-# A translator meets emoji, numbers, URLs and e-mail addresses that its corpus never had. The texts here are made up at
-# random: what a model can learn from them is to copy the pieces, not the texts.
-
-
-_EMOJI = [*range(0x1F300, 0x1F321), *range(0x1F330, 0x1F394), *range(0x1F3A0, 0x1F3CB), *range(0x1F400, 0x1F4FE),
-          *range(0x1F600, 0x1F650), *range(0x1F680, 0x1F6C6), *range(0x1F910, 0x1F93B)]  # fmt: skip
-_OTHER_EMOJI = ["❤️", "☀️", "⭐", "✅", "⚽", "☕", "⚡", "✨"]  # of three bytes, some with a mark after it
-_LETTERS = ["aeiou", "bcdfghjklmnprstvwz"]
-_DOMAINS = ("com", "com", "org", "net", "de", "io", "info", "co.uk")
-
-Row = NDArray[np.integer]
-
-
-def made_up_text(random: Random) -> str:
-    """An emoji or several, a number, a URL or an e-mail address, each kind as often as the others; in lowercase."""
-    return random.choice((_emoji, _number, _url, _address))(random)
-
-
-def _emoji(random: Random) -> str:
-    def one() -> str:
-        return random.choice(_OTHER_EMOJI) if random.random() < 0.1 else chr(random.choice(_EMOJI))
-
-    return "".join(one() for _ in range(random.choice((1, 1, 1, 2, 3))))
-
-
-def _number(random: Random) -> str:
-    """Digits, a time, or digits in groups as in a date or a version; no sign that languages write differently."""
-
-    def digits(longest: int) -> str:
-        return str(random.randrange(10 ** random.randint(1, longest)))
-
-    kind = random.random()
-    if kind < 0.7:
-        return digits(8)
-    if kind < 0.8:
-        return f"{random.randrange(24)}:{random.randrange(60):02}"
-    return random.choice("-./").join(digits(4) for _ in range(random.choice((2, 3))))
-
-
-def _word(random: Random) -> str:
-    """Pronounceable, or any letters; sometimes with digits."""
-    if random.random() < 0.3:
-        return "".join(random.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(random.randint(2, 6)))
-    start = random.randrange(2)
-    word = "".join(random.choice(_LETTERS[(start + place) % 2]) for place in range(random.randint(3, 9)))
-    return word + str(random.randrange(100)) if random.random() < 0.1 else word
-
-
-def _host(random: Random) -> str:
-    return f"{_word(random)}.{random.choice(_DOMAINS)}"
-
-
-def _url(random: Random) -> str:
-    url = random.choice(("https://", "https://", "http://", "https://www.", "www.")) + _host(random)
-    for _ in range(random.choice((0, 1, 1, 2, 3))):
-        url += f"/{_word(random) if random.random() < 0.8 else random.randrange(10000)}"
-    ending = random.random()
-    return url + (f"?{_word(random)}={_word(random)}" if ending < 0.1 else ".html" if ending < 0.2 else "")
-
-
-def _address(random: Random) -> str:
-    name = _word(random) + (random.choice("._-") + _word(random) if random.random() < 0.5 else "")
-    return f"{name}@{_host(random)}"
-
-
-class Copies:
-    """Inserts texts into pairs that are given as ids."""
-
-    def __init__(self, tokenizers: Tokenizers, share: float) -> None:
-        self._share = share
-        self._tokenizers = (tokenizers.src, tokenizers.tgt)
-        self._punctuation = [_punctuation(tokenizer) for tokenizer in self._tokenizers]
-
-    def insert(
-        self, pairs: list[tuple[Row, Row]], cuts: list[tuple[int, int]], limits: tuple[int, int], random: Random
-    ) -> list[bool]:
-        """Insert a text into a share of the pairs, in place; whether each pair has one now.
-
-        It is placed before both sides, after both, before the punctuation that ends both, or at the pair's cut: the
-        numbers of ids of the two sides' first sentences, or (0, 0). A pair that would have a side of more ids than its
-        limit stays as it is.
-        """
-        return [
-            random.random() < self._share and self._insert(pairs, index, cut, limits, random)
-            for index, cut in enumerate(cuts)
-        ]
-
-    def _insert(
-        self, pairs: list[tuple[Row, Row]], index: int, cut: tuple[int, int], limits: tuple[int, int], random: Random
-    ) -> bool:
-        pair = pairs[index]
-        ends = (len(pair[0]), len(pair[1]))
-        places = {(0, 0), cut, ends}
-        if all(int(row[-1]) in of_side for row, of_side in zip(pair, self._punctuation, strict=True)):
-            places.add((ends[0] - 1, ends[1] - 1))
-        chosen, text = random.choice(sorted(places)), made_up_text(random)
-        # A text's first piece includes the space before it, as everywhere in a line.
-        inserted = [tokenizer.encode(text) for tokenizer in self._tokenizers]
-        if any(end + len(ids) > limit for end, ids, limit in zip(ends, inserted, limits, strict=True)):
-            return False
-        src, tgt = (
-            np.concatenate([row[:place], np.array(ids, dtype=row.dtype), row[place:]])
-            for row, place, ids in zip(pair, chosen, inserted, strict=True)
-        )
-        pairs[index] = src, tgt
-        return True
-
-
-def _punctuation(tokenizer: Tokenizer) -> frozenset[int]:
-    """The ids of pieces that are punctuation without a space before it."""
-    ids = range(tokenizer.vocab_size)
-    return frozenset(
-        index
-        for index, piece in zip(ids, tokenizer.pieces(ids), strict=True)
-        if all(unicodedata.category(character).startswith("P") for character in piece)
-    )
-
-
-# A sampled sentence has more pieces than the epoch's plan counted: with a BPE of 4,000 on captions and a dropout of
-# 0.1, 1.2 times as many. A sentence that would have more than STRETCH times the pieces of the longest one in its batch
-# is not changed, which limits the size of a batch.
 STRETCH = 2.0
+"""A sentence that would get more than this many times the pieces of the longest one in its batch is not changed, which
+limits the size of a batch. Sampled sentences have more pieces than the plan counted: 1.2 times as many with 4,000 BPE
+pieces on captions and a dropout of 0.1."""
 JOINED = 4 / 3  # three rows of n positions become two rows of 2n
 
 Change = Callable[[str], str]
+Row = NDArray[np.integer]
 NO_TAGS = np.zeros(0, dtype=np.int64)
 
 
 class Augmented(NamedTuple):
-    """The augmented pairs of a batch."""
+    """Augmented pairs of a batch."""
 
     src: Ragged
     tgt: Ragged
     tgt_seen: NDArray[np.integer]
-    """The ids of `tgt` that the decoder reads, with `<unk>` in place of those that word dropout chose."""
+    """The decoder's input: the ids of `tgt`, with `<unk>` where word dropout chose so."""
 
 
 class Augmentation:
-    """A run's `augmentation`, for the batches of one epoch."""
+    """The `augmentation` of a run, for the batches of an epoch."""
 
     def __init__(self, config: Config, tokenizers: Tokenizers, epoch: int, lexicon: Lexicon | None = None) -> None:
-        """`lexicon` is that of the training corpus; without one, all `fragments` are joined pairs."""
+        """`lexicon` is learned from the training corpus; without it, all `fragments` are joined pairs."""
         self._config = config.augmentation
         self._max_length = config.data.max_length
         language = config.data.src_lang
@@ -179,7 +60,7 @@ class Augmentation:
         self._seed = (config.training.seed, epoch)
         self._tokenizer = tokenizers.src
         self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
-        self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
+        self._copies = SyntheticCopies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
         self._lexicon = lexicon
         self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
         alpha, kind = config.augmentation.subword_sampling, config.tokenizer.type
@@ -191,7 +72,7 @@ class Augmentation:
     def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
         """Augment the pairs of batch `number` of the epoch."""
         config = self._config
-        random = np.random.default_rng([*self._seed, 2, number])  # 2: other draws than plan and mixture
+        random = np.random.default_rng([*self._seed, 2, number])  # 2: independent of the draws of plan and mixture
         src, tags = self._without_tags(src)
         is_fragments = random.random() < config.fragments
         cuts: list[tuple[int, int]] = []
@@ -226,7 +107,7 @@ class Augmentation:
         return [self._changes[index] if changed else None for changed, index in zip(is_changed, chosen, strict=True)]
 
     def _without_tags(self, src: Ragged) -> tuple[Ragged, NDArray[np.integer]]:
-        """The sources without tags, and the tag of each, or 0, which is none: `<pad>`."""
+        """The sources without tags, and the tag of each; 0 (`<pad>`) for none."""
         ids, lengths = src
         if not len(self._tags):
             return src, np.zeros(len(lengths), dtype=np.int64)
@@ -248,8 +129,8 @@ class Augmentation:
         """Concatenate every two pairs: the batch has half the rows, twice as long.
 
         A sentence's first SentencePiece piece includes the space before it, so the ids are simply concatenated. Two
-        pairs that would be too long together, or that have different tags, stay separate. Also returns the tag of each
-        row, and the numbers of ids of its first pair, (0, 0) for a row of one.
+        pairs that would be too long together, or have different tags, stay separate. Also returns each row's tag, and
+        the lengths of both sides of its first pair, (0, 0) for a row of a single pair.
         """
         groups: list[tuple[int, ...]] = []
         half, room = len(tags) // 2, self._room(tags)
@@ -273,7 +154,7 @@ class Augmentation:
         limit: int,
         tags: NDArray[np.integer] = NO_TAGS,
     ) -> Ragged:
-        """A side's sentences with changed texts and sampled pieces; one that would have more than `limit` stays."""
+        """Change the texts of a side's sentences and sample their pieces; one that would exceed `limit` stays."""
         rows = _rows(side)
         for index, (row, change) in enumerate(zip(rows, changes, strict=True)):
             new = own = row.tolist()
@@ -289,7 +170,7 @@ class Augmentation:
 
 
 def _with_tags(src: Ragged, tags: NDArray[np.integer]) -> Ragged:
-    """The sources with their tags, where they have one."""
+    """Put the tags back before their sources."""
     ids, lengths = src
     tagged = np.flatnonzero(tags)
     begins = np.cumsum(lengths) - lengths
@@ -302,28 +183,143 @@ def _rows(side: Ragged) -> list[NDArray[Any]]:
 
 
 def ragged(rows: Sequence[NDArray[Any]]) -> Ragged:
-    """The rows concatenated, and the length of each."""
+    """Concatenate the rows, and count the length of each."""
     return np.concatenate(rows), np.array([len(row) for row in rows])
 
 
 @dataclasses.dataclass(frozen=True)
-class Reach:
-    """The maximum size of an augmented batch."""
+class MaxBatchShape:
+    """Upper limits on an augmented batch."""
 
     width: int
     """Maximum number of positions of a row."""
     stretch: float = 1.0
-    """Maximum ratio of the positions of a batch to the planned ones."""
+    """Maximum ratio of a batch's positions to the planned ones."""
     vectors: tuple[int, int] | None = None
-    """Vectors in the longest source, and their features, if the sources are vectors."""
+    """Of a source of vectors: the length of the longest, and the number of features."""
 
 
-def reach(corpus: EncodedCorpus, config: AugmentationConfig, max_length: int) -> Reach:
-    """The maximum size of a batch from `corpus`; a sentence has at most `max_length` pieces."""
+def max_batch_shape(corpus: EncodedCorpus, config: AugmentationConfig, max_length: int) -> MaxBatchShape:
+    """Upper limits on the batches from `corpus`; a sentence has at most `max_length` pieces."""
     width, stretch = 1 + max(int(side.lengths.max()) for side in (corpus.src, corpus.tgt)), 1.0
     if config.fragments:
         width, stretch = 2 * width, stretch * JOINED
     if config.changes_text:
         width, stretch = int(STRETCH * width), stretch * STRETCH
     vectors = (int(corpus.src.lengths.max()), corpus.src.features) if corpus.src.features else None
-    return Reach(min(width, max_length + 1), stretch, vectors)
+    return MaxBatchShape(min(width, max_length + 1), stretch, vectors)
+
+
+class SyntheticCopies:
+    """Random texts that every language writes alike, inserted in both sides of a pair, so that a model learns to copy.
+
+    A translator meets emoji, numbers, URLs and e-mail addresses that its corpus never had. Because the texts are
+    random, a model can only learn to copy their pieces, not the texts.
+    """
+
+    def __init__(self, tokenizers: Tokenizers, share: float) -> None:
+        self._share = share
+        self._tokenizers = (tokenizers.src, tokenizers.tgt)
+        self._punctuation = [_punctuation(tokenizer) for tokenizer in self._tokenizers]
+
+    def insert(
+        self, pairs: list[tuple[Row, Row]], cuts: list[tuple[int, int]], limits: tuple[int, int], random: Random
+    ) -> list[bool]:
+        """Insert a text into a share of the pairs, in place; returns True for the pairs that have one now.
+
+        It is placed before both sides, after both, before the punctuation that ends both, or at the pair's cut: the
+        lengths of the first sentence on both sides, or (0, 0). A pair stays as it is if a side would exceed its limit.
+        """
+        return [
+            random.random() < self._share and self._insert(pairs, index, cut, limits, random)
+            for index, cut in enumerate(cuts)
+        ]
+
+    def _insert(
+        self, pairs: list[tuple[Row, Row]], index: int, cut: tuple[int, int], limits: tuple[int, int], random: Random
+    ) -> bool:
+        pair = pairs[index]
+        ends = (len(pair[0]), len(pair[1]))
+        places = {(0, 0), cut, ends}
+        if all(int(row[-1]) in of_side for row, of_side in zip(pair, self._punctuation, strict=True)):
+            places.add((ends[0] - 1, ends[1] - 1))
+        chosen, text = random.choice(sorted(places)), synthetic_text(random)
+        # A text's first piece includes the space before it, as everywhere in a line.
+        inserted = [tokenizer.encode(text) for tokenizer in self._tokenizers]
+        if any(end + len(ids) > limit for end, ids, limit in zip(ends, inserted, limits, strict=True)):
+            return False
+        src, tgt = (
+            np.concatenate([row[:place], np.array(ids, dtype=row.dtype), row[place:]])
+            for row, place, ids in zip(pair, chosen, inserted, strict=True)
+        )
+        pairs[index] = src, tgt
+        return True
+
+
+def _punctuation(tokenizer: Tokenizer) -> frozenset[int]:
+    """The ids of pieces that are punctuation without a space before it."""
+    ids = range(tokenizer.vocab_size)
+    return frozenset(
+        index
+        for index, piece in zip(ids, tokenizer.pieces(ids), strict=True)
+        if all(unicodedata.category(character).startswith("P") for character in piece)
+    )
+
+
+_EMOJI = [*range(0x1F300, 0x1F321), *range(0x1F330, 0x1F394), *range(0x1F3A0, 0x1F3CB), *range(0x1F400, 0x1F4FE),
+          *range(0x1F600, 0x1F650), *range(0x1F680, 0x1F6C6), *range(0x1F910, 0x1F93B)]  # fmt: skip
+_OTHER_EMOJI = ["❤️", "☀️", "⭐", "✅", "⚽", "☕", "⚡", "✨"]  # three bytes each, some with a variation selector
+_LETTERS = ["aeiou", "bcdfghjklmnprstvwz"]
+_DOMAINS = ("com", "com", "org", "net", "de", "io", "info", "co.uk")
+
+
+def synthetic_text(random: Random) -> str:
+    """Emoji, a number, a URL or an e-mail address, each with the same probability; in lowercase."""
+    return random.choice((_emoji, _number, _url, _address))(random)
+
+
+def _emoji(random: Random) -> str:
+    def emoji() -> str:
+        return random.choice(_OTHER_EMOJI) if random.random() < 0.1 else chr(random.choice(_EMOJI))
+
+    return "".join(emoji() for _ in range(random.choice((1, 1, 1, 2, 3))))
+
+
+def _number(random: Random) -> str:
+    """Digits, a time, or groups of digits as in a date or a version; nothing that languages write differently."""
+
+    def digits(longest: int) -> str:
+        return str(random.randrange(10 ** random.randint(1, longest)))
+
+    kind = random.random()
+    if kind < 0.7:
+        return digits(8)
+    if kind < 0.8:
+        return f"{random.randrange(24)}:{random.randrange(60):02}"
+    return random.choice("-./").join(digits(4) for _ in range(random.choice((2, 3))))
+
+
+def _word(random: Random) -> str:
+    """A pronounceable word, or any letters; sometimes with digits."""
+    if random.random() < 0.3:
+        return "".join(random.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(random.randint(2, 6)))
+    start = random.randrange(2)
+    word = "".join(random.choice(_LETTERS[(start + place) % 2]) for place in range(random.randint(3, 9)))
+    return word + str(random.randrange(100)) if random.random() < 0.1 else word
+
+
+def _host(random: Random) -> str:
+    return f"{_word(random)}.{random.choice(_DOMAINS)}"
+
+
+def _url(random: Random) -> str:
+    url = random.choice(("https://", "https://", "http://", "https://www.", "www.")) + _host(random)
+    for _ in range(random.choice((0, 1, 1, 2, 3))):
+        url += f"/{_word(random) if random.random() < 0.8 else random.randrange(10000)}"
+    ending = random.random()
+    return url + (f"?{_word(random)}={_word(random)}" if ending < 0.1 else ".html" if ending < 0.2 else "")
+
+
+def _address(random: Random) -> str:
+    name = _word(random) + (random.choice("._-") + _word(random) if random.random() < 0.5 else "")
+    return f"{name}@{_host(random)}"

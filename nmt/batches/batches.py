@@ -1,6 +1,6 @@
-"""Padded batches of encoded pairs: the plan of an epoch, and its DataLoader.
+"""Padded batches of encoded pairs, the plan of an epoch, and its DataLoader.
 
-Shapes: B batch, S source length, T target length.
+Shapes: B batch, S source length, T target length, N real target positions.
 """
 
 import copy
@@ -28,9 +28,9 @@ from nmt.models.source import Source, is_real, pad_ragged, ragged_source
 from nmt.tokenizers.vocabulary import SpecialIds
 
 Plan = list[NDArray[np.integer]]
-"""The indices of the pairs in each batch."""
+"""Indices of the pairs of each batch."""
 
-_PIECE = 1 << 20  # pairs that are processed at once
+_CHUNK = 1 << 20  # pairs that are sorted at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Batch:
     tgt_positions: Tensor
     """(N,) int64: indices of the real positions in `tgt_out.flatten()`, in order"""
     num_tgt_tokens: int
-    """N, the number of real positions, known without a wait for the device"""
+    """N, known without waiting for the device"""
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on another device; from pinned memory, the copy is asynchronous."""
@@ -96,17 +96,17 @@ def plan_epoch(
     epoch: int,
     pairs: NDArray[np.integer] | None = None,
 ) -> Plan:
-    """The pairs of each batch of an epoch, in the order of training.
+    """Plan the batches of an epoch, in the order of training.
 
     Pairs are sorted by the length of their longer side and, within one length, by the difference of source and target,
     ascending and descending in turn so that the last pairs of a length resemble the first of the next; ties are broken
     at random. A batch is filled while the larger of its padded source and padded target positions is at most
-    `batch_tokens`; one that is half full ends where the next length begins. Then the batches are shuffled. Everything
-    random depends only on `(seed, epoch)`, so a plan is not saved but computed again on a resume.
+    `batch_tokens`; one that is half full ends where the next length begins. Then the batches are shuffled. All draws
+    depend only on `(seed, epoch)`, so a plan is not saved but computed again on a resume.
 
-    Lengths are in pieces, without `<s>` and `</s>`, or in vectors, for which one position too many is planned; no pair
-    may be longer than `batch_tokens` - 1. `pairs` holds the epoch's pairs, each as often as it occurs (mixture.py);
-    without it, every pair occurs once.
+    Lengths are in pieces without `<s>` and `</s>`, or in vectors (planned with one position too many). No pair may be
+    longer than `batch_tokens` - 1. `pairs` holds the epoch's pairs, each as often as it occurs (mixture.py); by default
+    every pair occurs once.
     """
     random = np.random.default_rng([seed, epoch])
     order, edges = _sorted_by_length(src_lengths, tgt_lengths, random, pairs)
@@ -121,7 +121,7 @@ def _sorted_by_length(
     random: np.random.Generator,
     pairs: NDArray[np.integer] | None,
 ) -> tuple[NDArray[np.integer], list[int]]:
-    """The pairs in the order that `plan_epoch` describes; and for n = 0, 1, ... the number of pairs shorter than n.
+    """Sort the pairs as `plan_epoch` describes; for n = 0, 1, ... also returns the number of pairs shorter than n.
 
     The sort key of a pair is a 64-bit number. From the highest bits on, it holds the pair's length and the difference
     of its sides, random bits, and the pair's index. Length n has 2n + 1 differences; the lengths below n, n * n in all.
@@ -132,8 +132,8 @@ def _sorted_by_length(
     chance_bits = min(32, 63 - number_bits - ((longest + 1) ** 2).bit_length())
     assert chance_bits > 0
     keys = np.empty(count, dtype=np.uint64)
-    for begin in range(0, count, _PIECE):  # keeps temporary arrays small
-        end = min(begin + _PIECE, count)
+    for begin in range(0, count, _CHUNK):  # keeps temporary arrays small
+        end = min(begin + _CHUNK, count)
         numbers = np.arange(begin, end) if pairs is None else pairs[begin:end].astype(np.int64)
         src, tgt = src_lengths[numbers].astype(np.int64), tgt_lengths[numbers].astype(np.int64)
         longer = np.maximum(src, tgt)
@@ -148,7 +148,7 @@ def _sorted_by_length(
 
 
 def _cuts(edges: Sequence[int], batch_tokens: int) -> list[int]:
-    """Where each batch begins in the pairs sorted by length; `edges[n]` of them are shorter than n.
+    """The index in the sorted pairs at which each batch begins; `edges[n]` of them are shorter than n.
 
     The loops iterate over lengths and batches, not over pairs.
     """
@@ -169,7 +169,7 @@ def _cuts(edges: Sequence[int], batch_tokens: int) -> list[int]:
 
 
 def share_of_real_positions(corpus: EncodedCorpus, plan: Plan) -> float:
-    """Share of the padded positions that are real, both sides together."""
+    """The share of real positions among the padded ones, over both sides."""
     pairs = np.concatenate(plan)
     sizes = np.array([len(batch) for batch in plan])
     begins = np.cumsum(sizes) - sizes
@@ -182,7 +182,7 @@ def share_of_real_positions(corpus: EncodedCorpus, plan: Plan) -> float:
 
 
 class _Batches(Dataset[Batch]):
-    """Indexed by `(number, pairs)`: the number of a batch in its plan, and the indices of its pairs."""
+    """The batches of a plan, indexed by `(number, pairs)`: a batch's number and the indices of its pairs."""
 
     def __init__(self, corpus: EncodedCorpus, augmentation: Augmentation | None) -> None:
         self._corpus = corpus
@@ -197,23 +197,23 @@ class _Batches(Dataset[Batch]):
         return collate(augmented, self._corpus.src.special, self._corpus.tgt.special)
 
 
-# How workers are started. Forking the trainer could copy locks that threads of OpenMP, CUDA, NCCL or the progress bar
-# hold. Instead, a server without threads that has loaded torch is forked: it starts in a second or two, and then each
-# worker in milliseconds. Outside Linux, forking is unsafe (macOS) or unavailable (Windows).
+# Workers are not forked from the trainer: that could copy locks held by threads of OpenMP, CUDA, NCCL or the progress
+# bar. Instead they are forked from a server without threads that has loaded torch. It starts in a second or two, and
+# then each worker in milliseconds. Outside Linux, forking is unsafe (macOS) or unavailable (Windows).
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _GROUP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def num_workers(device: torch.device, is_augmented: bool) -> int:
-    """Number of processes that prepare batches in advance: two for a GPU; for a CPU one, if there is augmentation."""
+    """Number of processes that prepare batches: two for a GPU; for a CPU one with augmentation, else none."""
     return 2 if device.type == "cuda" else int(is_augmented)
 
 
 def start_worker_server() -> None:
-    """Start the server that workers are forked from, if it is not running; started early, it loads torch meanwhile.
+    """Start the server that workers are forked from, unless it is running; started early, it loads torch meanwhile.
 
     A launcher or a terminal signals whole process groups. Workers end with their server, and the trainer needs them
-    until it has saved; so the server blocks signals, and ends when the trainer does.
+    until it has saved; so the server blocks signals and ends when the trainer does.
     """
     if sys.platform == "linux" and START_METHOD == "forkserver":
         from multiprocessing import forkserver, resource_tracker  # missing on Windows
@@ -228,7 +228,7 @@ def start_worker_server() -> None:
 
 
 def _leave_process_group(worker: int) -> None:
-    """Keep signals to the process group from a worker, too; the trainer ends it by a SIGTERM to it alone."""
+    """Shield a worker from signals to the process group; the trainer ends it by a SIGTERM to it alone."""
     if hasattr(os, "setsid"):
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)
@@ -243,7 +243,7 @@ def _exit_with_trainer() -> None:
 
 
 class _Flag:
-    """An event that is set once, in memory that processes share, without a lock."""
+    """An event that is set once, in shared memory, without a lock."""
 
     def __init__(self) -> None:
         self._value = RawValue(ctypes.c_bool)
@@ -258,11 +258,11 @@ class _Flag:
 def _worker_context() -> BaseContext:
     """The context of `START_METHOD`, with events in which a worker may be killed.
 
-    Workers ask again and again whether they shall end. To do so, multiprocessing's own event takes a lock. A worker
-    killed at that moment never releases it, and the trainer, which asks too when it replaces the worker, would wait
-    forever. torch's comments know of it ("hanging in `Event.set()`").
+    Workers keep polling an event that tells them to end. multiprocessing's own event takes a lock for that. A worker
+    killed at that moment never releases it, and the trainer, which reads the event when it replaces the worker, would
+    wait forever. torch's comments mention this ("hanging in `Event.set()`").
     """
-    context = copy.copy(multiprocessing.get_context(START_METHOD))  # get_context gives everyone the same object
+    context = copy.copy(multiprocessing.get_context(START_METHOD))  # get_context returns one object for all
     vars(context)["Event"] = _Flag
     return context
 
@@ -274,9 +274,9 @@ def batch_loader(
     numbers: Sequence[int] | None = None,
     augmentation: Augmentation | None = None,
 ) -> DataLoader[Batch]:
-    """A DataLoader of the plan's batches, or only of those with the given `numbers`, in that order.
+    """A DataLoader of the plan's batches, or of those with the given `numbers`, in that order.
 
-    They are prepared in advance by `num_workers` other processes.
+    `num_workers` other processes prepare them in advance.
     """
     workers = num_workers(device, augmentation is not None)
     if workers:
@@ -289,5 +289,5 @@ def batch_loader(
         multiprocessing_context=_worker_context() if workers else None,
         pin_memory=device.type == "cuda",
         worker_init_fn=_leave_process_group,
-        generator=torch.Generator(),  # so that an iterator draws nothing from torch's default one
+        generator=torch.Generator(),  # so that iterators draw nothing from torch's default one
     )

@@ -5,13 +5,13 @@ The text is tokenized once. A folder holds
     src.ids  tgt.ids            the ids of all pairs, concatenated, without <s> and </s>
     src.lengths  tgt.lengths    the number of ids of each pair
     src.starts  tgt.starts      the offset of each pair's first id
-    lines                       the line number of each pair in its files, since some pairs are left out
-    corpus.json                 the types of the numbers, the pairs of each corpus, the counts of pairs left out
+    lines                       the line number of each pair in its files, since some pairs are dropped
+    corpus.json                 number types, pairs of each corpus, counts of dropped pairs
     made_from.json              hashes of all that the content depends on: text, tokenizers, selection, settings
 
 If the sources are vectors or images, src.ids holds their vectors, and src.lengths and src.starts count vectors. The
-folder is named by a hash of made_from.json. No process holds a copy in its memory: the pages that are used are in the
-kernel's cache, which all processes share.
+folder is named by a hash of made_from.json. No process holds a copy in its memory: the pages in use are in the kernel's
+cache, which all processes share.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ from nmt.tokenizers.tokenizer import Tokenizers, tag_id, tokenizer_files
 from nmt.tokenizers.vocabulary import SpecialIds
 
 Ragged = tuple[NDArray[Any], NDArray[np.integer]]
-"""Concatenated sequences of ids or of vectors, (sum of the lengths, F); and the length of each."""
+"""Concatenated ids, or vectors (sum of the lengths, F), and the length of each sequence."""
 
 _FORMAT = 3  # raise it when the files above or the plan of an epoch change: a run cannot resume with other ones
 _SIDES = ("src", "tgt")
@@ -89,7 +89,7 @@ class EncodedSide:
         return ids, lengths
 
     def share_of(self, wanted: Iterable[int], pairs: int) -> float:
-        """The share of some ids among those of the first pairs; 0 if they have none."""
+        """The share of the wanted ids among the ids of the first pairs; 0 if there are none."""
         end = int(self.lengths[:pairs].sum(dtype=np.int64))
         ids = np.array(sorted(wanted), dtype=self._flat.dtype)
         count = sum(
@@ -166,10 +166,10 @@ def encode_corpus(
 ) -> EncodedCorpus:
     """Open the encoded form of `corpora`; build it first if it is missing.
 
-    Vectors and images are copied into it, images as patches. Pairs with an empty side, or with more than `max_length`
-    pieces or vectors on a side, are left out, and those that a `selection` leaves out. Raises `DataError` if a
-    file cannot be read, sides differ in length or no pair is left. The number of processes does not change the files;
-    its default depends on the numbers of pairs and cores.
+    Vectors and images are copied into it, images as patches. Drops pairs with an empty side, with more than
+    `max_length` pieces or vectors on a side, or dropped by the `selection`. Raises `DataError` if a file cannot be
+    read, sides differ in length or no pair is left. The number of processes does not change the files; its default
+    depends on the numbers of pairs and cores.
     """
     made_from = _made_from(corpora, tokenizer_folder, max_length, selection, source)
     folder = CACHE / hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:20]
@@ -235,12 +235,12 @@ def _write(
 
 
 def _tag(files: CorpusFiles) -> str | None:
-    """The tag before each source of a corpus; only one to train on may have one."""
+    """The tag before each source of a corpus; only training corpora may have one."""
     return files.tag if isinstance(files, TrainingFiles) else None
 
 
 def _write_starts(folder: Path) -> str:
-    """Write each pair's offset, the cumulative sum of the lengths, in parts. Returns the numbers' type."""
+    """Write each pair's offset, the cumulative sum of the lengths, in chunks. Returns the type of the numbers."""
     lengths = {side: np.memmap(folder / f"{side}.lengths", dtype=np.int32, mode="r") for side in _SIDES}
     total = max(int(counts.sum(dtype=np.int64)) for counts in lengths.values())
     dtype = "uint32" if total < 2**32 else "int64"
@@ -261,7 +261,7 @@ def _made_from(
     selection: Selection | None,
     source: SourceConfig,
 ) -> dict[str, str]:
-    """A hash of each thing that the encoded corpus depends on; the sides of the corpora have numbers, in order."""
+    """Hashes of everything that the encoded corpus depends on; the sides of the corpora are numbered in order."""
     settings: list[object] = [_FORMAT, max_length, source.description() if source.type != "text" else ""]
     sides = {str(number): key.hex() for number, key in enumerate(corpus_keys(corpora, source))}
     return {

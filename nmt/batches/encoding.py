@@ -1,6 +1,6 @@
-"""Encoding blocks of text as ids, in several processes at once, in order.
+"""Encoding of text blocks as ids, in parallel processes, in order.
 
-The processes import this file but not torch.
+The processes import this module but not torch.
 """
 
 import dataclasses
@@ -30,22 +30,22 @@ class Job:
     dtype: str
     """Type of the ids: `uint16` or `int32`."""
     source: SourceConfig = TEXT
-    """What the sources are."""
+    """The kind of source."""
     src_dtype: str = ""
-    """Type of the features, if the sources are vectors."""
+    """Type of the features of vectors."""
     tag: int | None = None
-    """The id before each source, which counts in its length."""
+    """An id before each source, which counts in its length."""
 
 
 class Encoded(NamedTuple):
-    """The P pairs of a block that are kept."""
+    """The P kept pairs of a block."""
 
     counts: CleaningCounts
     src_lengths: NDArray[np.int32]
     """(P,) pieces, without `<s>` and `</s>`"""
     tgt_lengths: NDArray[np.int32]
     src_ids: NDArray[Any]
-    """The ids of all sources, concatenated; or their vectors, (sum of the lengths, F)."""
+    """The concatenated ids of all sources, or their vectors (sum of the lengths, F)."""
     tgt_ids: NDArray[np.integer]
     lines: NDArray[np.int64]
     """(P,) the line number of each pair in its files, from 1"""
@@ -58,7 +58,7 @@ def encode_block(
     threads: int = 1,
     open_file: Callable[..., VectorFile] = open_vectors,
 ) -> Encoded:
-    """Encode a block's lines and leave out pairs by the cleaning rules; `DataError` if a line is not UTF-8.
+    """Encode a block's lines, and drop empty and too long pairs; `DataError` if a line is not UTF-8.
 
     Sources that are not text are read from files that `open_file` opens; `DataError` if one cannot be used.
     """
@@ -99,8 +99,8 @@ def _stacked(sources: Sequence[NDArray[Any]], job: Job) -> NDArray[Any]:
 
 
 def _encode_lines(tokenizer: Tokenizer, lines: list[str], max_length: int, threads: int) -> list[Sequence[int]]:
-    """Ids of lines, after normalization. A line that is certainly too long gets `max_length` + 1 arbitrary ids instead
-    of being encoded: a SentencePiece piece has at most 16 characters of 4 bytes."""
+    """Encode lines after normalization. One that is certainly too long gets `max_length` + 1 arbitrary ids instead: a
+    SentencePiece piece has at most 16 characters of 4 bytes."""
     longest = max(LONG_LINE_BYTES, 64 * max_length) // 4
     long = {index for index, line in enumerate(lines) if len(line) > longest and len(line.encode()) > 4 * longest}
     normalized = ["" if index in long else tokenizer.normalize(line) for index, line in enumerate(lines)]
@@ -127,6 +127,6 @@ def encode_blocks(
 
 
 def _encoder(folder: Path, job: Job, threads: int) -> Callable[[Block], Encoded]:
-    """The function with which a worker answers requests."""
+    """The function that encodes blocks in a worker."""
     tokenizers, open_file = load_tokenizers(folder), functools.cache(open_vectors)
     return lambda block: encode_block(block, tokenizers, job, threads, open_file)

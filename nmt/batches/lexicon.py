@@ -1,7 +1,13 @@
-"""Word translation probabilities: IBM Model 1 (Brown et al. 1993), and those of a corpus in both directions.
+"""Word translation probabilities of a corpus in both directions, by IBM Model 1 (Brown et al. 1993).
 
-The types of a side are its different words, numbered. A link is a word of a source and a word of its target. An entry
-is a source type and a target type that have a link.
+The types of a side are its distinct words, numbered. A link is a word of a source and a word of its target. An entry
+is a source type and a target type with a link.
+
+A word is the text between two spaces, without the punctuation around it; a run of punctuation is a word of its own. In
+scripts without spaces every piece is a word. A word keeps the spaces before it, so that words can be joined.
+
+>>> split('A t-shirt, "black".')
+['A', ' t-shirt', ',', ' "', 'black', '".']
 """
 
 import dataclasses
@@ -17,33 +23,24 @@ from nmt.batches.dataset import EncodedCorpus, Ragged
 from nmt.system.console import log
 from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers
 
-# ---- Words of encoded text, as text.
-#
-# A word is what is between two spaces, without the punctuation around it; a run of punctuation is a word of its own. In
-# scripts without spaces every piece is a word. A word keeps the spaces before it, so that words can be put together.
-#
-# >>> split('A t-shirt, "black".')
-# ['A', ' t-shirt', ',', ' "', 'black', '".']
-
-
 # Unicode's categories P and S: punctuation and symbols.
 _WORD = regex.compile(r"\s*(?:[\p{P}\p{S}]+|[^\s\p{P}\p{S}](?:\S*[^\s\p{P}\p{S}])?)")
 
 
 def split(text: str) -> list[str]:
-    """The words of a text with spaces between them."""
+    """Split a text with spaces into words."""
     found: list[str] = _WORD.findall(text)
     return found
 
 
 def is_text(word: str) -> bool:
-    """Whether a word is neither punctuation nor a byte of a character."""
+    """True if a word is neither punctuation nor a byte of a character."""
     text = word.lstrip()
     return bool(text) and unicodedata.category(text[0])[0] not in "PS"
 
 
 def words_of(side: Ragged, tokenizer: Tokenizer, by_piece: bool) -> list[list[str]]:
-    """The words of each row of ids; none of a row with `<unk>`, which stands for text that nobody knows."""
+    """The words of each row of ids; none for a row with `<unk>`, whose text is unknown."""
     ids, lengths = side
     rows = [row.tolist() for row in np.split(ids, np.cumsum(lengths)[:-1])]
     unk, words = tokenizer.special.unk, _pieces if by_piece else _between_spaces
@@ -55,21 +52,21 @@ def _between_spaces(row: list[int], tokenizer: Tokenizer) -> list[str]:
 
 
 def _pieces(row: list[int], tokenizer: Tokenizer) -> list[str]:
-    """The pieces without tags; one that is a space alone is part of the next one."""
+    """The pieces without tags; a piece that is a space alone is joined to the next."""
     pieces = tokenizer.pieces([index for index in row if index not in tokenizer.special])
     return "\n".join(pieces).replace("▁\n", "▁").replace("▁", " ").split("\n")
 
 
 MAX_PAIRS = 100_000
 MAX_LINKS = 12_000_000
-"""Maximum number of links that a sample may have, of pieces instead of words."""
+"""Maximum number of links in a sample, counted in pieces instead of words."""
 ITERATIONS = 5
 MIN_CHANCE = 0.005
-"""Entries that are less probable in both directions are left out."""
+"""Entries that are less probable in both directions are dropped."""
 
 
 def sample(src_lengths: NDArray[np.integer], tgt_lengths: NDArray[np.integer]) -> NDArray[np.int64]:
-    """At most MAX_PAIRS pairs, evenly spread, or fewer that have at most MAX_LINKS links of pieces."""
+    """Sample at most MAX_PAIRS evenly spread pairs with at most MAX_LINKS links between pieces."""
     count = min(len(src_lengths), MAX_PAIRS)
     pairs = np.linspace(0, len(src_lengths) - 1, count).astype(np.int64)
     links = np.cumsum(src_lengths[pairs].astype(np.int64) * tgt_lengths[pairs])
@@ -80,7 +77,7 @@ def sample(src_lengths: NDArray[np.integer], tgt_lengths: NDArray[np.integer]) -
 
 
 def links_of(src_counts: NDArray[np.int64], tgt_counts: NDArray[np.int64]) -> tuple[NDArray[np.int32], ...]:
-    """Every source word of a pair with each of its target words, pair by pair: the numbers of both words.
+    """List every source word of a pair with each of its target words, pair by pair, as indices of both words.
 
     >>> [side.tolist() for side in links_of(np.array([2, 1]), np.array([1, 2]))]
     [[0, 1, 2, 2], [0, 0, 1, 2]]
@@ -100,11 +97,11 @@ def links_of(src_counts: NDArray[np.int64], tgt_counts: NDArray[np.int64]) -> tu
 def model_1(
     entry_of_links: NDArray[np.int32], given: NDArray[np.int64], words: NDArray[np.int32], types: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The probability of each entry's type on one side, given that on the other; and of each type, given NULL.
+    """Estimate the probability of each entry's type on a side given that on the other, and of each type given NULL.
 
-    For each link, `entry_of_links` has its entry, and `words` its word on the generated side, whose type is in `types`;
-    `given` has the other side's type of each entry. Expectation maximization begins with equal probabilities: what
-    generates a word is any word of the other side, or NULL, in proportion to how probably it does.
+    `entry_of_links` has the entry of each link, and `words` its word on the generated side, whose type is in `types`;
+    `given` has the other side's type of each entry. Expectation maximization starts from equal probabilities. A word is
+    generated by every word of the other side, and by NULL, in proportion to their probabilities.
     """
     chances, null = np.ones(len(given)), np.ones(types.max(initial=0) + 1)
     for _ in range(ITERATIONS):
@@ -120,18 +117,18 @@ def model_1(
 
 @dataclasses.dataclass(frozen=True)
 class Lexicon:
-    """Word translation probabilities of a corpus. Words are the same if their text is the same in lowercase."""
+    """Word translation probabilities of a corpus. Words are equal if their text is equal in lowercase."""
 
     tokenizers: Tokenizers
     by_piece: tuple[bool, bool]
-    """Whether the pieces of the source and of the target are their words."""
+    """True for a side, source or target, whose words are its pieces."""
     types: tuple[dict[str, int], dict[str, int]]
     entries: NDArray[np.int64]
-    """Source type * (number of target types + 1) + target type, sorted; the last one is larger than any."""
+    """Source type * (number of target types + 1) + target type, sorted; the last is a sentinel larger than any."""
     chances: tuple[NDArray[np.float64], NDArray[np.float64]]
-    """Of each entry: of the target type, given the source type; and the other way round."""
+    """For each entry: P(target type | source type) and P(source type | target type)."""
     nulls: tuple[NDArray[np.float64], NDArray[np.float64]]
-    """Of each target type, given NULL; and of each source type. The last one is that of unknown words."""
+    """P(type | NULL) for the types of target and source; the last is for unknown words."""
 
     def words(self, src: Ragged, tgt: Ragged) -> tuple[list[list[str]], list[list[str]]]:
         """The words of each row of both sides."""
@@ -139,9 +136,9 @@ class Lexicon:
         return words_of(src, self.tokenizers.src, of_src), words_of(tgt, self.tokenizers.tgt, of_tgt)
 
     def posteriors(self, src: Sequence[str], tgt: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(S, T): how probably each target word was generated by each source word; and the other way round.
+        """The probability that each target word was generated by each source word, (S, T), and the reverse, (S, T).
 
-        Words that the lexicon does not know have no probable link.
+        Words that the lexicon lacks have no probable link.
         """
         rows, columns = (
             np.array([types.get(_type(word), len(types)) for word in words])
@@ -157,7 +154,7 @@ class Lexicon:
 
 
 def learn_lexicon(corpus: EncodedCorpus, tokenizers: Tokenizers, by_piece: tuple[bool, bool]) -> Lexicon:
-    """The lexicon of an encoded corpus: of at most MAX_PAIRS pairs and MAX_LINKS links, which take some seconds."""
+    """Learn the lexicon of an encoded corpus in some seconds, from at most MAX_PAIRS pairs and MAX_LINKS links."""
     began = time.monotonic()
     pairs = sample(corpus.src.lengths, corpus.tgt.lengths)
     numbers: tuple[dict[str, int], dict[str, int]] = {}, {}

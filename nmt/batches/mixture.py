@@ -1,4 +1,4 @@
-"""Mixtures: how often the pairs of each corpus occur in an epoch, by weight or by temperature."""
+"""Mixtures: the number of times that each corpus's pairs occur in an epoch, by weight or by temperature."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ Pairs = NDArray[np.integer]
 def epoch_counts(sizes: Sequence[int], data: DataConfig) -> list[int]:
     """The number of pairs of each corpus in an epoch; `sizes` are the corpora's sizes after cleaning.
 
-    With weights, size * weight; with `data.replay`, the weights of the replayed corpora are multiplied by the same
-    number, so that together they have this share of the epoch. With a temperature T, the total number of pairs is
-    divided in proportion to size ** (1 / T) (Arivazhagan et al. 2019).
+    With weights, size * weight; with `data.replay`, the weights of the replayed corpora are multiplied by one number
+    so that together they have this share of the epoch. With a temperature T, the total number of pairs is divided in
+    proportion to size ** (1 / T) (Arivazhagan et al. 2019).
     """
     if data.temperature is None:
         weighted = [size * files.weight for size, files in zip(sizes, data.train, strict=True)]
@@ -27,14 +27,14 @@ def epoch_counts(sizes: Sequence[int], data: DataConfig) -> list[int]:
 
 
 def _replaying(counts: Sequence[float], data: DataConfig) -> list[float]:
-    """The counts, those of the replayed corpora multiplied so that they are the share `data.replay` of the sum.
+    """Scale the counts of the replayed corpora so that they make up the share `data.replay` of the sum.
 
-    `DataError` if no pair of them is left.
+    `DataError` if the replayed corpora have no pair left.
     """
     old = sum(count for count, files in zip(counts, data.train, strict=True) if files.replayed)
     new = sum(count for count, files in zip(counts, data.train, strict=True) if not files.replayed)
     if not old:
-        raise DataError("data.replay: no pair of the old run's training corpora is left; leave it out")
+        raise DataError("data.replay: no pair of the base run's training corpora is left; remove the key")
     factor = data.replay / (1 - data.replay) * new / old
     return [count * factor if files.replayed else count for count, files in zip(counts, data.train, strict=True)]
 
@@ -50,7 +50,7 @@ def pairs_of_epoch(sizes: Sequence[int], data: DataConfig, seed: int, epoch: int
         return None
     if not sum(counts):
         raise DataError("the weights of data.train leave no pair in an epoch; raise them")
-    random = np.random.default_rng([seed, epoch, 1])  # 1: other draws than the plan's
+    random = np.random.default_rng([seed, epoch, 1])  # 1: independent of the plan's draws
     dtype = np.dtype(np.int32 if sum(sizes) < 2**31 else np.int64)
     parts: list[Pairs] = []
     begin = 0

@@ -1,7 +1,7 @@
-"""Short phrase pairs that are translations of each other, taken out of sentence pairs by word alignment.
+"""Phrase pairs: short translations extracted from sentence pairs by word alignment.
 
-A model that has seen sentences alone makes sentences of all it reads: of "woman", "Eine Frau Frau.". Precision matters
-here, and recall does not: a sentence has many phrases, and one is enough.
+A model trained on sentences alone turns every input into a sentence: "woman" becomes "Eine Frau Frau.". Precision
+matters here, recall does not: a sentence has many phrases, and a single one is enough.
 """
 
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ from nmt.batches.lexicon import Lexicon, is_text
 from nmt.tokenizers.tokenizer import Tokenizer
 
 LENGTH_CHANCES = (0.4, 0.3, 0.2, 0.1)
-"""Of phrases of 1, 2, ... source words; what a sentence lacks is left out, and the others keep their proportions."""
+"""Probabilities of phrases with 1, 2, ... source words, renormalized over the lengths that a sentence has."""
 MAX_WORDS = len(LENGTH_CHANCES)
 MAX_DIFFERENCE = 1
-"""Maximum difference of the numbers of words of the two sides of a phrase."""
+"""Maximum difference in words between the two sides of a phrase."""
 SURE = 0.5
-"""Two words are linked surely if each generates the other with more than this probability."""
+"""A link is sure if each word generates the other with more than this probability."""
 POSSIBLE = 0.15
-"""Two words are possibly linked if one generates the other with at least this probability."""
+"""A link is possible if a word generates the other with at least this probability."""
 
 
 Block = tuple[slice, slice]
-"""The places of a phrase pair's words on both sides."""
+"""A phrase pair's word positions on both sides."""
 
 
 class Phrase(NamedTuple):
-    """A phrase pair as ids, and the number of the row that it is from."""
+    """A phrase pair as ids, and the index of its row."""
 
     row: int
     src: NDArray[np.integer]
@@ -38,10 +38,10 @@ class Phrase(NamedTuple):
 
 
 def blocks(sure: NDArray[np.bool_], possible: NDArray[np.bool_]) -> list[Block]:
-    """The phrase pairs of a sentence pair with at most MAX_WORDS source words; both arguments are (S, T).
+    """Extract the phrase pairs of a sentence pair with at most MAX_WORDS source words; both arguments are (S, T).
 
     A phrase pair is consistent (Koehn et al. 2003): no possible link leads from inside to outside. The first and the
-    last word of both sides have sure links. A pair whose sides differ by more than MAX_DIFFERENCE words is left out.
+    last word of both sides have sure links. Pairs whose sides differ by more than MAX_DIFFERENCE words are dropped.
     """
     src_is_sure, tgt_is_sure = (np.logical_or.reduce(sure, axis=axis).tolist() for axis in (1, 0))
     targets, sources = _extents(possible), _extents(possible.T)
@@ -60,7 +60,7 @@ def blocks(sure: NDArray[np.bool_], possible: NDArray[np.bool_]) -> list[Block]:
 
 
 def _extents(links: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The first and the last place of each row's links; of a row without any, (width, -1)."""
+    """The first and last link of each row; (width, -1) for a row without links."""
     width = links.shape[1]
     is_linked = links.any(axis=1)
     first = np.where(is_linked, links.argmax(axis=1), width)
@@ -69,7 +69,7 @@ def _extents(links: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def draw_phrases(lexicon: Lexicon, src: Ragged, tgt: Ragged, random: np.random.Generator) -> list[Phrase]:
-    """A random phrase pair of each row that has any without punctuation. No phrase has more pieces than its row."""
+    """Draw a phrase pair without punctuation from each row that has any. No phrase has more pieces than its row."""
     found = []
     for row, (src_words, tgt_words) in enumerate(zip(*lexicon.words(src, tgt), strict=True)):
         if not (src_words and tgt_words):
@@ -94,5 +94,5 @@ def draw_phrases(lexicon: Lexicon, src: Ragged, tgt: Ragged, random: np.random.G
 
 
 def _encoded(words: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype[Any]) -> NDArray[np.integer]:
-    """The ids of a phrase as a line of its own; its first word may be written in other pieces than in a line."""
+    """Encode a phrase as a line of its own; its first word may have other pieces than inside a line."""
     return np.array(tokenizer.encode(tokenizer.normalize("".join(words).strip())), dtype=dtype)

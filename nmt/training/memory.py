@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nmt.batches.augmentation import Reach
+from nmt.batches.augmentation import MaxBatchShape
 from nmt.batches.batches import Batch
 from nmt.config.training import TrainingConfig
 from nmt.errors import TrainingError, is_out_of_memory
@@ -60,17 +60,17 @@ class MemoryAccount(NamedTuple):
         )
 
 
-def worst_batch(reach: Reach, batch_tokens: int, parts: int = 1) -> Batch:
+def worst_batch(max_shape: MaxBatchShape, batch_tokens: int, parts: int = 1) -> Batch:
     """The largest batch of any plan, every pair as long as the longest, or one of `parts` equal parts of it."""
-    rows = max(1, int(reach.stretch * batch_tokens) // reach.width)
-    return _batch_of(-(-rows // parts), reach)
+    rows = max(1, int(max_shape.stretch * batch_tokens) // max_shape.width)
+    return _batch_of(-(-rows // parts), max_shape)
 
 
-def _batch_of(rows: int, reach: Reach) -> Batch:
+def _batch_of(rows: int, max_shape: MaxBatchShape) -> Batch:
     """A batch without padding; the ids or vectors do not matter, and are all 0."""
-    width = reach.width
+    width = max_shape.width
     src_ids, tgt_in, tgt_out = (torch.zeros(rows, width, dtype=torch.int64) for _ in range(3))
-    values = src_ids if reach.vectors is None else torch.zeros(rows, *reach.vectors)
+    values = src_ids if max_shape.vectors is None else torch.zeros(rows, *max_shape.vectors)
     source = Source(values, torch.ones(values.shape[:2], dtype=torch.bool))
     return Batch(source, tgt_in, tgt_out, torch.arange(rows * width), rows * width)
 
@@ -112,38 +112,43 @@ def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryA
 
 
 def try_worst_batch(
-    objective: Objective, reach: Reach, batch_tokens: int, dtype: torch.dtype, free: int | None, parts: int = 1
+    objective: Objective,
+    max_shape: MaxBatchShape,
+    batch_tokens: int,
+    dtype: torch.dtype,
+    free: int | None,
+    parts: int = 1,
 ) -> MemoryAccount:
     """`try_batch` with the worst batch, or one of `parts` of it, if small batches show that it fits into `free` bytes.
 
     This is estimated because a program that takes too much memory on a CPU gets no error; it is killed.
     """
-    batch = worst_batch(reach, batch_tokens, parts)
+    batch = worst_batch(max_shape, batch_tokens, parts)
     rows, width = batch.tgt_out.shape
     if free is not None and rows > MORE:
-        fixed, per_pair = _estimate(objective, reach, dtype)
+        fixed, per_pair = _estimate(objective, max_shape, dtype)
         if fixed + rows * per_pair > free:
             raise _too_large(rows, width, batch.tgt_out.device, free)
     return try_batch(objective, batch, dtype)
 
 
 def fit_batch_tokens(
-    objective: Objective, reach: Reach, dtype: torch.dtype, free: int | None, update_tokens: int
+    objective: Objective, max_shape: MaxBatchShape, dtype: torch.dtype, free: int | None, update_tokens: int
 ) -> int:
     """The largest `training.batch_tokens`, up to `update_tokens`, with a worst batch that fits into `free` bytes.
 
     The first size is estimated from two small batches; it is tried, and reduced until it fits. Raises
     `TrainingError` if not even one pair fits.
     """
-    width, stretch = reach.width, reach.stretch
+    width, stretch = max_shape.width, max_shape.stretch
     rows = int(stretch * update_tokens) // width
     if free is not None and rows > MORE:
-        fixed, per_pair = _estimate(objective, reach, dtype)
+        fixed, per_pair = _estimate(objective, max_shape, dtype)
         rows = min(rows, int((USABLE * free - fixed) / per_pair))
     while rows > 0:
         batch_tokens = min(update_tokens, int(((rows + 1) * width - 1) / stretch))
         try:
-            try_batch(objective, worst_batch(reach, batch_tokens), dtype)
+            try_batch(objective, worst_batch(max_shape, batch_tokens), dtype)
         except TrainingError:
             rows = rows * 4 // 5
             torch.cuda.empty_cache()  # fragments left by the failed batch; no effect without a GPU
@@ -152,9 +157,9 @@ def fit_batch_tokens(
     raise _too_large(1, width, next(objective.parameters()).device, free)
 
 
-def _estimate(objective: Objective, reach: Reach, dtype: torch.dtype) -> tuple[float, float]:
+def _estimate(objective: Objective, max_shape: MaxBatchShape, dtype: torch.dtype) -> tuple[float, float]:
     """Bytes for a batch of any size, and additional bytes for each pair as long as the longest."""
-    few, more = (try_batch(objective, _batch_of(rows, reach), dtype) for rows in (FEW, MORE))
+    few, more = (try_batch(objective, _batch_of(rows, max_shape), dtype) for rows in (FEW, MORE))
     per_pair = BACKWARD_FACTOR * (more.activations - few.activations) / (MORE - FEW)
     return few.total - FEW * per_pair, per_pair
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nmt.batches.augmentation import reach
+from nmt.batches.augmentation import max_batch_shape
 from nmt.config.training import Config, TrainingConfig
 from nmt.errors import TrainingError
 from nmt.evaluation.evaluate import TestSet, evaluate
@@ -152,7 +152,7 @@ def _settle_memory(trainer: Trainer) -> str:
     Returns the memory needed, in words.
     """
     config, prepared = trainer.config, trainer.prepared
-    batches = reach(prepared.corpus, config.augmentation, config.data.max_length)
+    batches = max_batch_shape(prepared.corpus, config.augmentation, config.data.max_length)
     free = free_memory(prepared.device)
     if free is not None and prepared.device.type == "cpu":
         free //= trainer.ranks.local_size

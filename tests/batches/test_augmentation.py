@@ -24,7 +24,7 @@ from test_training import newest_weights, trained
 
 import nmt.batches.batches
 import nmt.training.feeding
-from nmt.batches.augmentation import Augmentation, Augmented, made_up_text, reach
+from nmt.batches.augmentation import Augmentation, Augmented, max_batch_shape, synthetic_text
 from nmt.batches.batches import batch_loader, plan_epoch
 from nmt.batches.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.batches.lexicon import Lexicon, learn_lexicon
@@ -340,7 +340,7 @@ def test_a_copy_is_the_same_on_both_sides_at_the_same_place(corpus: Corpus, frag
 
 def test_what_is_copied_is_written_in_known_pieces_and_of_every_kind() -> None:
     random = Random(1)
-    made = [made_up_text(random) for _ in range(4000)]
+    made = [synthetic_text(random) for _ in range(4000)]
     patterns = {
         "e-mail": r"\S+@\S+",
         "URL": r"(https?://|www\.)\S+",
@@ -356,13 +356,13 @@ def test_what_is_copied_is_written_in_known_pieces_and_of_every_kind() -> None:
 
 
 def test_copies_need_pieces_for_unseen_characters(copy_task: Path) -> None:
-    with pytest.raises(ConfigError, match=r"augmentation\.copies needs .*another type than word"):
+    with pytest.raises(ConfigError, match=r"augmentation\.copies needs .*byte_fallback"):
         load_config(copy_task, ["augmentation.copies=0.1"])
     of_pieces = ["augmentation.copies=0.1", "tokenizer.type=bpe"]
     load_config(copy_task, of_pieces)
-    with pytest.raises(ConfigError, match=r"augmentation\.copies needs a tokenizer with byte_fallback: true"):
+    with pytest.raises(ConfigError, match=r"augmentation\.copies needs .*byte_fallback"):
         load_config(copy_task, [*of_pieces, "tokenizer.byte_fallback=false"])
-    with pytest.raises(ConfigError, match=r"augmentation\.typed_input and augmentation\.copies: for a source of text"):
+    with pytest.raises(ConfigError, match=r"augmentation\.typed_input and augmentation\.copies: needs? text sources"):
         load_config(copy_task, [*of_pieces, "augmentation.typed_input=0.1", "source.type=vectors", "source.features=3"])
 
 
@@ -401,14 +401,14 @@ def test_two_pairs_that_are_too_long_together_are_not_joined(corpus: Corpus) -> 
 )
 @pytest.mark.parametrize("room", [0, 30])
 @pytest.mark.parametrize("has_phrases", [False, True])
-def test_no_batch_outgrows_its_reach(
+def test_no_batch_outgrows_its_limits(
     corpus: Corpus, settings: dict[str, float], room: int, has_phrases: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nmt.batches.batches, "num_workers", lambda device, is_augmented: 0)
     encoded = corpus[1]
     max_length = room + int(max(encoded.src.lengths.max(), encoded.tgt.lengths.max()))
     config = AugmentationConfig(**settings)
-    limits = reach(encoded, config, max_length)
+    limits = max_batch_shape(encoded, config, max_length)
     for batch_tokens in (64, 300):
         plan = plan_epoch(encoded.src.lengths, encoded.tgt.lengths, batch_tokens, 1, 0)
         change = augmentation(corpus, max_length, has_phrases=has_phrases, **settings) if config.is_on else None

@@ -207,7 +207,7 @@ def test_a_plan_equals_that_of_a_loop_over_all_pairs(
     drawn = data.draw(st.none() | st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=300))
     chosen = np.arange(len(pairs)) if drawn is None else np.array(drawn)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(nmt.batches.batches, "_PIECE", piece)
+        monkeypatch.setattr(nmt.batches.batches, "_CHUNK", piece)
         plan = plan_epoch(src, tgt, batch_tokens, 0, 0, None if drawn is None else chosen)
     assert sorted(index for batch in as_lists(plan) for index in batch) == sorted(chosen.tolist())
     found = Counter(tuple((int(src[index]), int(tgt[index])) for index in batch) for batch in plan)

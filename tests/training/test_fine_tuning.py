@@ -247,7 +247,7 @@ def test_replayed_pairs_are_the_share_of_an_epoch_that_was_asked_for(work: Path)
     assert replayed[0] != replayed[1]
     three = data.model_copy(update={"train": (*data.train, data.train[1].model_copy(update={"weight": 3.0}))})
     assert epoch_counts([400, 600, 200], three) == [400, 50, 50]  # as 600 * 1 and 200 * 3 are
-    with pytest.raises(DataError, match="no pair of the old run's training corpora is left"):
+    with pytest.raises(DataError, match="no pair of the base run"):
         epoch_counts([400, 0], data)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import nmt.system.processes
 import nmt.training.preflight
-from nmt.batches.augmentation import Reach, reach
+from nmt.batches.augmentation import MaxBatchShape, max_batch_shape
 from nmt.batches.batches import Batch, plan_epoch
 from nmt.batches.dataset import EncodedCorpus
 from nmt.config.inference import TransformerConfig
@@ -41,8 +41,8 @@ def corpus_of(*lengths: tuple[int, int]) -> EncodedCorpus:
     return SimpleNamespace(src=SimpleNamespace(lengths=src, features=0), tgt=SimpleNamespace(lengths=tgt))
 
 
-def reach_of(*lengths: tuple[int, int]) -> Reach:
-    return reach(corpus_of(*lengths), AugmentationConfig(), max_length=1000)
+def limits_of(*lengths: tuple[int, int]) -> MaxBatchShape:
+    return max_batch_shape(corpus_of(*lengths), AugmentationConfig(), max_length=1000)
 
 
 def small_objective(dropout: float = 0.1) -> Objective:
@@ -68,7 +68,7 @@ class OfOneParameter(Objective):
 
 
 def test_the_account_is_a_sum_by_hand() -> None:
-    batch = worst_batch(reach_of((4, 9)), 1000)  # 100 pairs of 10
+    batch = worst_batch(limits_of((4, 9)), 1000)  # 100 pairs of 10
     account = try_batch(OfOneParameter(), batch, FP32)
     assert account.batch == (100, 10)
     assert account.parameters == account.gradients == 400
@@ -86,7 +86,7 @@ class KeepsOneThingTwice(OfOneParameter):
 
 
 def test_a_tensor_kept_by_several_operations_counts_once() -> None:
-    batch = worst_batch(reach_of((4, 9)), 1000)
+    batch = worst_batch(limits_of((4, 9)), 1000)
     assert try_batch(KeepsOneThingTwice(), batch, FP32).activations == 1000 * 4
 
 
@@ -104,7 +104,7 @@ def test_logits_are_those_of_a_chunk() -> None:
 def test_no_batch_of_a_plan_is_worse_than_the_worst(
     lengths: list[tuple[int, int]], batch_tokens: int, epoch: int
 ) -> None:
-    batch = worst_batch(reach_of(*lengths), batch_tokens)
+    batch = worst_batch(limits_of(*lengths), batch_tokens)
     rows, width = batch.tgt_out.shape
     assert batch.source.values.shape == batch.tgt_in.shape == (rows, width)
     assert batch.source.mask.all()
@@ -117,7 +117,7 @@ def test_no_batch_of_a_plan_is_worse_than_the_worst(
 
 
 def test_twice_the_pairs_keep_twice_the_activations() -> None:
-    objective, batches = small_objective(), reach_of((9, 9))
+    objective, batches = small_objective(), limits_of((9, 9))
     half, whole = (try_batch(objective, worst_batch(batches, size), FP32).activations for size in (500, 1000))
     assert whole == pytest.approx(2 * half, rel=0.02)  # except the table of positions and the masks
 
@@ -125,14 +125,14 @@ def test_twice_the_pairs_keep_twice_the_activations() -> None:
 def test_trying_the_worst_batch_changes_no_state() -> None:
     objective = small_objective()
     before = [parameter.clone() for parameter in objective.parameters()]
-    try_batch(objective, worst_batch(reach_of((9, 9)), 200), FP32)
+    try_batch(objective, worst_batch(limits_of((9, 9)), 200), FP32)
     assert all(map(torch.equal, before, objective.parameters()))
     assert all(parameter.grad is None for parameter in objective.parameters())
 
 
 @pytest.mark.parametrize("free", [4_000_000, 20_000_000])
 def test_the_size_found_fits_and_little_more_would(free: int) -> None:
-    objective, batches = small_objective(), reach_of((9, 9), (3, 2))
+    objective, batches = small_objective(), limits_of((9, 9), (3, 2))
     found = fit_batch_tokens(objective, batches, FP32, free, update_tokens=10**6)
     assert USABLE * 0.8 * free < try_worst_batch(objective, batches, found, FP32, free).total < free
     with pytest.raises(TrainingError, match=r"does not fit into the .* of free memory; lower training\.batch_tokens"):
@@ -140,8 +140,8 @@ def test_the_size_found_fits_and_little_more_would(free: int) -> None:
 
 
 def test_an_update_that_fits_is_not_split() -> None:
-    assert fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, 10**9, update_tokens=997) == 997
-    assert fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, None, update_tokens=997) == 997
+    assert fit_batch_tokens(small_objective(), limits_of((9, 9)), FP32, 10**9, update_tokens=997) == 997
+    assert fit_batch_tokens(small_objective(), limits_of((9, 9)), FP32, None, update_tokens=997) == 997
 
 
 class Limited(Objective):
@@ -157,15 +157,15 @@ class Limited(Objective):
 
 def test_a_size_that_fails_is_made_smaller_until_one_does_not() -> None:
     objective = Limited(small_objective().model, 0.1)
-    found = fit_batch_tokens(objective, reach_of((9, 9)), FP32, 10**12, update_tokens=5000)
+    found = fit_batch_tokens(objective, limits_of((9, 9)), FP32, 10**12, update_tokens=5000)
     assert 0.75 * objective.limit < found < objective.limit + 10
     with pytest.raises(TrainingError, match=r"500 pairs of 10 pieces, does not fit into the memory of cpu; lower"):
-        try_worst_batch(objective, reach_of((9, 9)), 5000, FP32, None)
+        try_worst_batch(objective, limits_of((9, 9)), 5000, FP32, None)
 
 
 def test_if_not_even_one_pair_fits_the_model_is_too_large() -> None:
     with pytest.raises(TrainingError, match=r"1 pairs of 10 pieces.*or use a smaller model"):
-        fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, 200_000, update_tokens=5000)
+        fit_batch_tokens(small_objective(), limits_of((9, 9)), FP32, 200_000, update_tokens=5000)
 
 
 def test_other_errors_are_not_reported_as_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_other_errors_are_not_reported_as_out_of_memory(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Objective, "forward", fails)
     with pytest.raises(RuntimeError, match="shapes"):
-        try_batch(small_objective(), worst_batch(reach_of((9, 9)), 100), FP32)
+        try_batch(small_objective(), worst_batch(limits_of((9, 9)), 100), FP32)
 
 
 def trained(config: Path, *overrides: str) -> RunFolder:
@@ -216,7 +216,7 @@ def test_free_memory_is_the_kernels_figure() -> None:
     assert free is not None
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
     assert 0 < free < 1024 * int(total.split()[1])
-    assert reach_of((3, 7), (5, 2)).width == 8
+    assert limits_of((3, 7), (5, 2)).width == 8
 
 
 @pytest.mark.parametrize(
@@ -337,6 +337,6 @@ def test_an_older_glibc_keeps_freed_memory_or_its_own_rule(
 
 def test_half_precision_keeps_fewer_bytes() -> None:
     objective: Objective = small_objective(dropout=0.0)
-    batch = worst_batch(reach_of((9, 9)), 1000)
+    batch = worst_batch(limits_of((9, 9)), 1000)
     full: Tensor | int = try_batch(objective, batch, FP32).activations
     assert try_batch(objective, batch, torch.bfloat16).activations < full
