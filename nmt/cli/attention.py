@@ -19,7 +19,9 @@ def attention(
     output: Annotated[Path, Option(metavar="FILE", help="File to write: .html, .png, .svg or .json.")],
     tgt: Annotated[str | None, Option(metavar="TEXT", help="Translation to explain. Default: the model's own.")] = None,
     model: options.RunOption = None,
-    kind: Annotated[Literal["encoder", "decoder", "cross"] | None, Option(help="What to draw. Default: cross.")] = None,
+    kind: Annotated[
+        Literal["encoder", "decoder", "cross"] | None, Option(help="Attention to draw. Default: cross.")
+    ] = None,
     layer: Annotated[int | None, Option(min=1, help="Layer to draw, from 1. Default: all.")] = None,
     head: Annotated[int | None, Option(min=1, help="Head to draw, from 1. Default: all, and their mean.")] = None,
     device: options.DeviceOption = None,

@@ -28,7 +28,9 @@ class _Texts:
     src: options.TestOption = None
     ref: options.ReferencesOption = None
     test_set: Annotated[str | None, Option(metavar="NAME", help="A test set of sacreBLEU, such as wmt14/full.")] = None
-    language_pair: Annotated[str | None, Option(metavar="SRC-TGT", help="For --test-set. Default: the run's.")] = None
+    language_pair: Annotated[
+        str | None, Option(metavar="SRC-TGT", help="Languages of --test-set. Default: the run's.")
+    ] = None
 
     @property
     def is_one_file(self) -> bool:

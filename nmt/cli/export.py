@@ -76,7 +76,9 @@ def export_argos(quantization: QuantizationOption = "int8", *, options: _Options
 
 @grouped
 def export_huggingface(
-    license: Annotated[str | None, Option(metavar="ID", help="In the model card. Default: the base model's.")] = None,
+    license: Annotated[
+        str | None, Option(metavar="ID", help="Licence for the model card. Default: the base model's.")
+    ] = None,
     *,
     options: _Options,
 ) -> None:

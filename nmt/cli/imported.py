@@ -17,7 +17,9 @@ def import_model(
     name: Annotated[str | None, Option(help="Name of the run. Default: that of the folder.")] = None,
     src_lang: SrcLangOption = None,
     tgt_lang: TgtLangOption = None,
-    tgt_tag: Annotated[str | None, Option(metavar="TAG", help="Default of several target languages: deu.")] = None,
+    tgt_tag: Annotated[
+        str | None, Option(metavar="TAG", help="Default target language of a multilingual model: deu.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Import a MarianMT model, such as OPUS-MT's, as a run: from a Hugging Face folder, or from Marian's own files.

@@ -68,7 +68,7 @@ run_option = functools.partial(Option, metavar="RUN", autocompletion=complete_ru
 set_option = functools.partial(Option, metavar="SECTION.KEY=VALUE", autocompletion=complete_setting)
 
 ConfigArgument = Annotated[Path | None, Argument(metavar="FILE", help="Configuration. Default: the only one here.")]
-SetOption = Annotated[list[str] | None, set_option("--set", help="Replace a value of a key; may be repeated.")]
+SetOption = Annotated[list[str] | None, set_option("--set", help="Replace the value of a key; may be repeated.")]
 NameOption = Annotated[str | None, Option(help="Name of the run. Default: that of the file.")]
 FreshOption = Annotated[bool, Option("--fresh", help="Start over; an existing run is set aside.")]
 CorporaArgument = Annotated[
@@ -79,7 +79,9 @@ SrcLangOption = Annotated[str | None, Option(metavar="CODE", help="Source langua
 TgtLangOption = Annotated[str | None, Option(metavar="CODE", help="Target language. Default: from the files.")]
 ModelsOption = Annotated[list[str] | None, run_option("--model", help="A run; may be repeated. Default: the newest.")]
 RunOption = Annotated[str | None, run_option("--model", help="A run, by name or folder. Default: the newest.")]
-PrecisionOption = Annotated[Literal["fp32", "bf16", "fp16"] | None, Option(help="For PyTorch. Default: the run's.")]
+PrecisionOption = Annotated[
+    Literal["fp32", "bf16", "fp16"] | None, Option(help="Precision in PyTorch. Default: the run's.")
+]
 DeviceOption = Annotated[str | None, Option(help="Device: auto, cpu, cuda, cuda:N or mps. Default: auto.")]
 EngineOption = Annotated[str | None, Option(help="Engine: auto, torch or ctranslate2. Default: auto.")]
 TestOption = Annotated[
@@ -134,7 +136,9 @@ class SearchOptions:
     )
     temperature: Annotated[float | None, Option(help="Sampling temperature; lower is less random. Default: 1.")] = None
     top_k: Annotated[int | None, Option(min=1, help="Sample among the K likeliest pieces.")] = None
-    top_p: Annotated[float | None, Option(help="Sample among the likeliest pieces, up to this sum.")] = None
+    top_p: Annotated[float | None, Option(help="Sample among the likeliest pieces, up to this total probability.")] = (
+        None
+    )
     seed: Annotated[int | None, Option(help="Sampling seed; each line is sampled on its own. Default: 1.")] = None
     precision: PrecisionOption = None
     device: DeviceOption = None

@@ -11,7 +11,9 @@ from nmt.runs.folder import open_run
 def report(
     model: RunOption = None,
     license: Annotated[str | None, Option(metavar="NAME", help="Licence for the model card: mit, cc-by-4.0.")] = None,
-    dataset: Annotated[list[str] | None, Option(metavar="NAME", help="Hugging Face data set; may be repeated.")] = None,
+    dataset: Annotated[
+        list[str] | None, Option(metavar="NAME", help="Data set on Hugging Face; may be repeated.")
+    ] = None,
     with_data: Annotated[bool, Option("--with-data", help="Also read and show the texts that the run names.")] = False,
     device: DeviceOption = None,
 ) -> None:

@@ -277,7 +277,7 @@ class RnnConfig(Section):
 
     @property
     def has_attention(self) -> bool:
-        """Whether the decoder attends to the source."""
+        """True if the decoder attends to the source."""
         return self.attention != "none"
 
     @property
