@@ -175,7 +175,7 @@ def _check_languages(inspection: Inspection, corpora: Corpora) -> None:
     if by_scripts or _are_letters_swapped(inspection):
         raise DataError(
             f"{name}: by {'scripts' if by_scripts else 'letters'}, the source text is in {tgt.language} "
-            f"and the target text in {src.language}; swap --src and --tgt, or --src-lang and --tgt-lang"
+            f"and the target text in {src.language}; swap the two texts, or --src-lang and --tgt-lang"
         )
     for side, option in ((src, "--src-lang"), (tgt, "--tgt-lang")):
         if side.own_script < _MIN_OWN_SCRIPT:

@@ -172,7 +172,7 @@ def test_each_configuration_trains(cli: Cli, situation: Situation) -> None:
     assert "finished: training.max_steps, 2, is reached" in err
 
 
-WRONG_ORDER = "swap --src and --tgt, or --src-lang and --tgt-lang"
+WRONG_ORDER = "swap the two texts, or --src-lang and --tgt-lang"
 
 
 @pytest.mark.parametrize(
