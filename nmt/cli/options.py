@@ -136,9 +136,7 @@ class SearchOptions:
     )
     temperature: Annotated[float | None, Option(help="Sampling temperature; lower is less random. Default: 1.")] = None
     top_k: Annotated[int | None, Option(min=1, help="Sample among the K likeliest pieces.")] = None
-    top_p: Annotated[float | None, Option(help="Sample among the likeliest pieces, up to this total probability.")] = (
-        None
-    )
+    top_p: Annotated[float | None, Option(help="Sample among the likeliest, up to this total probability.")] = None
     seed: Annotated[int | None, Option(help="Sampling seed; each line is sampled on its own. Default: 1.")] = None
     precision: PrecisionOption = None
     device: DeviceOption = None
