@@ -1,1 +1,1 @@
-# Text to ids and back.
+# Tokenizers: text to ids and back.

@@ -1,4 +1,4 @@
-"""Building the tokenizers of a training corpus, or of a sample of a large one."""
+"""Training of tokenizers on a corpus, or on a sample of a large one."""
 
 import hashlib
 import itertools
@@ -35,9 +35,7 @@ def train_tokenizers(
 ) -> Tokenizers:
     """Build the vocabularies for `config` from the training corpora, or from a sample of large ones.
 
-    With a `selection`, from the pairs that it keeps.
-
-    If the sources are not text, there is one vocabulary, that of the targets.
+    A `selection` limits them to the pairs that it keeps. Sources that are not text have no vocabulary of their own.
     """
     kind = WordTokenizer if config.type == "word" else SentencePieceTokenizer
     samples = _sample([reader_of(files, source).count() for files in corpora], config.max_train_pairs, selection)
@@ -56,10 +54,10 @@ def train_tokenizers(
 
 
 def _sample(sizes: Sequence[int], max_pairs: int, selection: Selection | None) -> list[bytes | None]:
-    """For each corpus, one byte for each pair, 1 if the pair is in the sample; None if all pairs are.
+    """For each corpus, a byte for each pair, 1 if the pair is in the sample; None if all pairs are.
 
-    The sample is uniform over all corpora together, or over the pairs that a selection keeps, with a fixed seed: the
-    same sizes give the same sample.
+    The sample is uniform over all corpora together, or over the pairs that a selection keeps. Its seed is fixed, so
+    the same sizes give the same sample.
     """
     if selection is None and sum(sizes) <= max_pairs:
         return [None] * len(sizes)
@@ -78,7 +76,7 @@ def ensure_tokenizers(
     source: SourceConfig = TEXT,
     selection: Selection | None = None,
 ) -> Tokenizers:
-    """The tokenizers in `folder`, built first if they are missing or were made from other text or settings."""
+    """Load the tokenizers in `folder`, built first if they are missing or were made from other text or settings."""
     made_from = _made_from(corpora, config, source, selection)
     file = folder / "tokenizer.json"
     description = read_json(file) if file.is_file() else None

@@ -1,12 +1,12 @@
-"""The tokenizer of imported Marian models: SentencePiece splits text into strings, and a vocabulary gives their ids.
+"""Tokenizers of imported Marian models: SentencePiece splits text into pieces, and a vocabulary gives their ids.
 
     source.spm  target.spm             SentencePiece models of the two sides
-    vocab.json  [target_vocab.json]    {"</s>": 0, ..., "<pad>": 58100}, for both sides or for one each
-    marian.json                        which vocabulary a side has, the special ids, and the default target tag
+    vocab.json  [target_vocab.json]    {"</s>": 0, ..., "<pad>": 58100}, joint or one for each side
+    marian.json                        whether the vocabulary is joint, the start id, and the default target tag
 
-All of them but marian.json are kept as they were imported, byte for byte. The ids are those of transformers'
-MarianTokenizer, except where a text holds `</s>`, `<unk>` or `<pad>` (there ids of their own, here text as any other)
-or begins with `>>xxx<<` that is in no vocabulary (there `<unk>`).
+All but marian.json are kept as imported, byte for byte. The ids equal those of transformers' MarianTokenizer, except in
+a text with `</s>`, `<unk>` or `<pad>` (special ids there, ordinary text here), or with a tag `>>xxx<<` at its beginning
+that the vocabulary lacks (`<unk>` there).
 
 A model of several target languages expects the tag of one, `>>xxx<<`, before each source.
 """
@@ -69,7 +69,7 @@ class MarianTokenizer:
         return frozenset(self._ids[piece] for piece in map(processor.id_to_piece, of_bytes) if piece in self._ids)
 
     def normalize(self, line: str) -> str:
-        """White space at the ends is left out; SentencePiece does the rest, as it was trained to."""
+        """The line without white space at its ends; SentencePiece normalizes the rest as it was trained to."""
         return line.strip()
 
     def encode(self, line: str, tag: int | None = None) -> list[int]:
@@ -132,16 +132,16 @@ class _Settings(Recorded):
 
 @dataclasses.dataclass(frozen=True)
 class MarianFiles:
-    """The files of both sides, as they are imported and kept."""
+    """Files of both sides, as imported and kept."""
 
     contents: Mapping[str, bytes]
-    """By name: source.spm, target.spm, vocab.json; and target_vocab.json, where the sides have one vocabulary each."""
+    """By name: source.spm, target.spm, vocab.json; and target_vocab.json unless the vocabulary is joint."""
     start: int
     """The decoder's first input."""
     tgt_tag: str | None = None
 
     def tokenizers(self) -> tuple[MarianTokenizer, MarianTokenizer]:
-        """Those of source and target; `RunError` if a file is damaged, `ConfigError` for an unknown tag."""
+        """The tokenizers of source and target; `RunError` if a file is damaged, `ConfigError` for an unknown tag."""
         src = tgt = read_vocabulary(self.contents["vocab.json"], "vocab.json")
         if "target_vocab.json" in self.contents:
             tgt = read_vocabulary(self.contents["target_vocab.json"], "target_vocab.json")
@@ -151,7 +151,7 @@ class MarianFiles:
         if self.tgt_tag is not None and self.tgt_tag not in tags:
             known = f"its target tags are {_listed(tags)}" if tags else "it has no target tags"
             raise ConfigError(f"--tgt-tag {self.tgt_tag}: not in this model's vocabulary; {known}")
-        # A source has no start; its pad is as good as any other id.
+        # A source has no start id; any id will do, such as its pad.
         src_special = SpecialIds(src[PAD], src[PAD], src[EOS], src[UNK], tuple(src[tag] for tag in tags))
         tgt_special = SpecialIds(tgt[PAD], self.start, tgt[EOS], tgt[UNK])
         default = None if self.tgt_tag is None else src[self.tgt_tag]
@@ -161,11 +161,11 @@ class MarianFiles:
         )
 
     def with_tag(self, tag: str) -> "MarianFiles":
-        """The same with another default target tag, given as `deu` or `>>deu<<`."""
+        """The same files with another default target tag, given as `deu` or `>>deu<<`."""
         return dataclasses.replace(self, tgt_tag=tag if _TAG.fullmatch(tag) else f">>{tag}<<")
 
     def save(self, folder: Path) -> None:
-        """Write the files into a folder that exists, and tokenizer.json, which names those of SentencePiece."""
+        """Write the files into an existing folder, and tokenizer.json, which names the SentencePiece models."""
         for name, content in self.contents.items():
             write_bytes(folder / name, content)
         joint = "target_vocab.json" not in self.contents
@@ -185,7 +185,7 @@ class MarianFiles:
 
 
 def is_marian(folder: Path) -> bool:
-    """Whether a tokenizer folder holds Marian's."""
+    """True for a folder with a Marian tokenizer."""
     return (folder / SETTINGS).is_file()
 
 
@@ -207,7 +207,9 @@ def read_vocabulary(data: bytes, name: str) -> dict[str, int]:
 
 def vocabulary_json(ids: Mapping[str, int]) -> bytes:
     """The content of a vocab.json."""
-    return (json.dumps(dict(sorted(ids.items(), key=lambda one: one[1])), ensure_ascii=False, indent=0) + "\n").encode()
+    return (
+        json.dumps(dict(sorted(ids.items(), key=lambda item: item[1])), ensure_ascii=False, indent=0) + "\n"
+    ).encode()
 
 
 def _listed(tags: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Statistics of a text: how a vocabulary fits it, and how much of it occurs in the training text."""
+"""Statistics before training: the fit of a vocabulary to a text, and the overlap of held-out and training text."""
 
 import contextlib
 import dataclasses
@@ -28,28 +28,28 @@ _SURVEY_FORMAT = 2  # raise it when the counts of a survey change
 
 @dataclasses.dataclass(frozen=True)
 class SideReport:
-    """How a vocabulary fits one side of a text."""
+    """Fit of a vocabulary to one side of a text."""
 
     language: str
     vocab_size: int
     pieces_per_word: float
     """Words are separated by white space."""
     characters_per_piece: float
-    """White space not counted; replaces `pieces_per_word` for languages written without spaces."""
+    """Without white space; replaces `pieces_per_word` for languages written without spaces."""
     unknown_share: float
     """Share of the pieces that are `<unk>`."""
     byte_share: float
-    """Share of the pieces that are one byte of a character outside the vocabulary."""
+    """Share of the pieces that are bytes of characters outside the vocabulary."""
     longest: int
     """Number of pieces in the longest line."""
     too_long: int
     """Number of lines with too many pieces."""
     first_line: tuple[str, ...]
-    """The pieces of the text's first line, as an example."""
+    """Pieces of the first line, as an example."""
 
 
 def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_length: int | None = None) -> SideReport:
-    """Encode lines after normalization, and count; lines of more than `max_length` pieces are too long."""
+    """Encode lines after normalization and count their pieces; more than `max_length` are too many."""
     lines = list(lines)
     encoded = [tokenizer.encode(tokenizer.normalize(line)) for line in lines]
     pieces = sum(map(len, encoded))
@@ -69,10 +69,10 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
 
 
 def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
-    """Build the run's vocabulary if it is missing; report how it fits the `src` and `tgt` of the validation set.
+    """Build the run's vocabulary if it is missing; report its fit to the `src` and `tgt` of the validation set.
 
-    With `training.init_from` it is copied, not built. Sources that are not text have no vocabulary, and no report.
-    Raises `RunError` instead of replacing the vocabulary of a run that is already being trained.
+    With `training.init_from` it is copied from the base run. Sources that are not text have no vocabulary and no
+    report. Raises `RunError` instead of replacing the vocabulary of a run whose training has begun.
     """
     data = config.data
     count_pairs([*data.train, data.validation], config.source)
@@ -99,19 +99,19 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
 
 
 class Seen(NamedTuple):
-    """How much of a held-out text is in the training text."""
+    """Overlap of a held-out text with the training text."""
 
     pairs: int
-    """Number of pairs in the held-out text."""
+    """Pairs of the held-out text."""
     seen: int
-    """Number of these pairs that occur in the training text, with the same target."""
+    """Pairs among them that occur in the training text, source and target."""
 
 
 class Survey(NamedTuple):
     """Properties of the training text that deserve a warning before training.
 
-    Pairs with an empty side are neither copied nor seen. Vectors and images are compared as numbers, and are never
-    copies.
+    Pairs with an empty side are neither copied nor seen. Vectors and images are compared as numbers and never count as
+    copied.
     """
 
     pairs: int
@@ -127,9 +127,9 @@ def survey(
     source: SourceConfig = TEXT,
     selection: Selection | None = None,
 ) -> Survey:
-    """Survey the training text, or what a selection keeps of it; the result is cached by the hashes of the files.
+    """Survey the training text, or the part that a selection keeps; the result is cached by the hashes of the files.
 
-    Only the held-out texts are held in memory. Raises `DataError` if a file cannot be read or sides differ in length.
+    Only the held-out texts are in memory. Raises `DataError` if a file cannot be read or sides differ in length.
     """
     settings = [_SURVEY_FORMAT, len(corpora), *held_out, *([] if source.type == "text" else [source.description()])]
     digest = hashlib.sha256(json.dumps(settings).encode())
@@ -139,7 +139,7 @@ def survey(
     cached = CACHE / f"{digest.hexdigest()[:20]}.survey.json"
     with contextlib.suppress(RunError, TypeError, ValueError, AttributeError):  # there is none, or it is damaged
         num_pairs, copied, of_texts = read_json(cached)
-        return Survey(num_pairs, copied, {name: Seen(*one) for name, one in of_texts.items()})
+        return Survey(num_pairs, copied, {name: Seen(*counts) for name, counts in of_texts.items()})
     texts = {name: SentenceIndex([files], source).pairs for name, files in held_out.items()}
     wanted = {pair for text in texts.values() for pair in text if all(pair)}
     seen = set[Pair]()

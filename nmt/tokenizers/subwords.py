@@ -1,7 +1,7 @@
 """Subword sampling: random segmentations of words, so that a model sees several for each word.
 
-SentencePiece samples, too, but (version 0.2.3) salts its generator in every process: the same seed gives other pieces
-after a restart, and no training could be resumed exactly.
+SentencePiece (version 0.2.3) samples, too, but salts its generator in every process: the same seed gives other pieces
+after a restart, so that no training could be resumed exactly.
 """
 
 import functools
@@ -15,11 +15,11 @@ from nmt.tokenizers.tokenizer import SentencePieceTokenizer
 MAX_CACHED_WORDS = 1 << 14  # in scripts without spaces a word is a whole sentence, and hardly any occurs twice
 
 Draw = Callable[[], float]
-"""Returns random numbers, uniform in [0, 1)."""
+"""A function that returns random numbers, uniform in [0, 1)."""
 
 
 class SubwordSampler:
-    """Samples new segmentations of words; words with bytes or `<unk>` are not changed."""
+    """Sampler of new segmentations of words; words with bytes or `<unk>` stay as they are."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer, kind: str, alpha: float) -> None:
         """`kind` is the tokenizer's type, `bpe` or `unigram`."""
@@ -32,13 +32,13 @@ class SubwordSampler:
         self._cached_lattice = functools.lru_cache(MAX_CACHED_WORDS)(self._lattice)
 
     def __reduce__(self) -> tuple[type["SubwordSampler"], tuple[SentencePieceTokenizer, str, float]]:
-        """Another process makes a new one: the cache cannot be pickled, and need not."""
+        """Pickle the arguments alone: the cache cannot be pickled, and another process needs none of it."""
         return SubwordSampler, self._made_from
 
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
-        """Ids of a sampled segmentation of the same text."""
+        """Sample a segmentation of the same text, as ids."""
         sampled: list[int] = []
-        # A word begins with a space, and no piece contains one elsewhere.
+        # A word begins with a space, and no piece has a space elsewhere.
         starts = [place for place, index in enumerate(ids) if (self._pieces[index] or "").startswith("▁")]
         for begin, end in itertools.pairwise(sorted({0, *starts, len(ids)})):
             word = ids[begin:end]
@@ -54,7 +54,7 @@ class SubwordSampler:
         """BPE-dropout (Provilkov et al. 2020, algorithm 1): in each step, drop every possible merge with probability
         alpha, and apply the best of the others, until none is left.
 
-        Only a merge that would be the best so far draws a random number: for the others it would make no difference.
+        Only a merge that would be the best so far draws a random number; for the others it makes no difference.
         """
         pieces = list(word)
         while True:
@@ -84,8 +84,8 @@ class SubwordSampler:
     def _lattice(self, word: str) -> list[list[tuple[int, float]]]:
         """For each prefix, the possible starts of its last piece, each with the cumulative weight of the segmentations.
 
-        The weights of a prefix are relative to the largest of them. Along a word their logarithms are added: in a long
-        word, the weights themselves would be beyond the range of a float.
+        The weights of a prefix are relative to the largest. Along a word their logarithms are added: the weights of a
+        long word would exceed the range of a float.
         """
         lattice: list[list[tuple[int, float]]] = [[]]
         log_sums = [0.0]

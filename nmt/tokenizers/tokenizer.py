@@ -1,4 +1,4 @@
-"""SentencePiece and word tokenizers with a common protocol: text to ids and back.
+"""SentencePiece and word tokenizers with a common protocol, and the files that hold them.
 
     >>> tokenizer = load_tokenizers(Path("runs/tiny/tokenizer")).src
     >>> tokenizer.encode("hello world")
@@ -6,8 +6,8 @@
     >>> tokenizer.pieces(tokenizer.encode("hello world"))
     ['▁he', 'll', 'o', '▁w', 'or', 'ld']
 
-The ids of a sentence do not include `<s>` and `</s>`; batches add them. Nothing here imports torch, which a translator
-may not need.
+The ids of a sentence do not include `<s>` and `</s>`; batches add them. Nothing here imports torch, which translation
+through CTranslate2 does not need.
 """
 
 import dataclasses
@@ -38,14 +38,14 @@ from nmt.tokenizers.vocabulary import (
 )
 
 LONG_LINE_BYTES = 1 << 16
-"""Longer lines are usually not trained on. For one, SentencePiece needs a hundred times as much memory, and `unigram`
+"""Longer lines are usually not trained on: SentencePiece needs a hundred times as much memory for them, and `unigram`
 fails."""
 
 _FileName = Annotated[str, Field(pattern=r"^\w[\w.-]{0,99}$")]  # a path could lead anywhere
 
 
 class Tokenizer(Protocol):
-    """Converts one side's text to ids and back.
+    """Conversion of one side's text to ids and back.
 
     A tokenizer changes a line only as documented; callers `normalize` it first.
     """
@@ -79,7 +79,7 @@ class Tokenizer(Protocol):
         """
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """`encode` for each line, in less time."""
+        """`encode` for each line, but faster."""
         return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -187,7 +187,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 class WordTokenizer(Tokenizer):
-    """Splits at runs of any white space; decoding separates words by one space."""
+    """A word list: text is split at runs of any white space, and decoding separates words by one space."""
 
     def __init__(self, words: Sequence[str]) -> None:
         """`words` by their ids: the special pieces, then tags, then others; `ValueError` for any other list."""
@@ -202,7 +202,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "WordTokenizer":
-        """Choose the most frequent words of lines after normalization, by frequency; ties are in code-point order.
+        """Keep the most frequent words of lines after normalization, by frequency; ties are in code-point order.
 
         `VocabularyError` if no word is frequent enough.
         """
@@ -236,10 +236,10 @@ class WordTokenizer(Tokenizer):
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both sides; with a joint vocabulary they are the same object, or imported ones with the same
-    ids.
+    """Tokenizers of both sides.
 
-    If the sources are not text, `src` is `tgt`, too, and encodes nothing.
+    With a joint vocabulary they are the same object, or imported ones with the same ids. If the sources are not text,
+    `src` is `tgt`, too, and encodes nothing.
     """
 
     src: Tokenizer
@@ -247,7 +247,7 @@ class Tokenizers:
 
     @property
     def joint(self) -> bool:
-        """Whether both sides share one vocabulary: the same piece for each id."""
+        """True if both sides share one vocabulary: the same piece for each id."""
         if self.src is self.tgt:
             return True
         sizes = self.src.vocab_size, self.tgt.vocab_size
@@ -305,7 +305,7 @@ def _load(file: Path) -> Tokenizer:
 
 
 def same_tokenizers(folder: Path, other: Path) -> bool:
-    """Whether two folders hold identical tokenizer files for both sides; `RunError` if one cannot be read."""
+    """True if two folders hold identical tokenizer files for both sides; `RunError` if a file cannot be read."""
     try:
         first, second = ([path.read_bytes() for path in tokenizer_files(either)] for either in (folder, other))
     except OSError as error:
@@ -314,13 +314,13 @@ def same_tokenizers(folder: Path, other: Path) -> bool:
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """The files that decide what the ids of a text are."""
+    """The files that determine the ids of a text."""
     vocabularies = sorted(folder.glob("*.json")) if is_marian(folder) else []
     return [*_files(folder), *(path for path in vocabularies if path.name != "tokenizer.json")]
 
 
-class _Named(Recorded):
-    """What tokenizer.json says."""
+class _FileNames(Recorded):
+    """The content of tokenizer.json."""
 
     src: _FileName
     tgt: _FileName
@@ -328,12 +328,12 @@ class _Named(Recorded):
 
 def _files(folder: Path) -> tuple[Path, Path]:
     """The files of src and tgt; the same file twice if the vocabulary is joint."""
-    names = _Named.read(folder / "tokenizer.json", "copy the run's tokenizer/ again")
+    names = _FileNames.read(folder / "tokenizer.json", "copy the run's tokenizer/ again")
     return folder / names.src, folder / names.tgt
 
 
 def _why_not_trained(message: str, config: TokenizerConfig) -> str:
-    """A message for SentencePiece's error; usually the corpus is too small for the vocabulary."""
+    """Explain an error of SentencePiece; usually the corpus is too small for the vocabulary."""
     asked = f"tokenizer.vocab_size ({config.vocab_size:,})"
     if found := re.search(r"value <= (\d+)", message):
         return f"{asked} is larger than the training corpus allows; set it to {int(found[1]):,} or less"

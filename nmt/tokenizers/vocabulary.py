@@ -1,4 +1,4 @@
-"""Special ids: those of any tokenizer, and those of vocabularies that nmt builds; pieces of tags and of words."""
+"""Special ids of tokenizers, the pieces of tags, and the words that pieces belong to."""
 
 import dataclasses
 import re
@@ -10,7 +10,7 @@ from nmt.errors import RunError
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
-    """A tokenizer's ids that represent no text; two of them may be equal."""
+    """Ids of a tokenizer that represent no text; two of them may be equal."""
 
     pad: int
     """Pads a sequence to the width of its batch."""
@@ -21,37 +21,37 @@ class SpecialIds:
     unk: int
     """Represents text outside the vocabulary."""
     tags: tuple[int, ...] = ()
-    """Those of `tokenizer.tags`, in order, or of an imported model: a source may begin with one."""
+    """The ids of `tokenizer.tags`, in order, or of an imported model's target tags; a source may begin with a tag."""
 
     def __contains__(self, index: int) -> bool:
         return index in (self.pad, self.start, self.eos, self.unk) or index in self.tags
 
 
-# The first pieces of every vocabulary that nmt builds.
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
+"""The first pieces of every vocabulary that nmt builds."""
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 OWN_SPECIAL_IDS = SpecialIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID)
 _TAG_PIECE = re.compile("<tag (.+)>")
 
 
 def tag_piece(tag: str) -> str:
-    """The piece of a tag: `<tag bt>`. It holds a space, so that no word of a text is like it."""
+    """The piece of a tag: `<tag bt>`. It contains a space, so that no word of a text equals it."""
     return f"<tag {tag}>"
 
 
 def tag_of(piece: str) -> str | None:
-    """The tag whose piece this is, or None."""
+    """The tag of its piece; None for any other piece."""
     found = _TAG_PIECE.fullmatch(piece)
     return found[1] if found else None
 
 
 def with_tag(tag: int | None, ids: Sequence[int]) -> Sequence[int]:
-    """The ids of a source with its tag before them; nothing has no tag."""
+    """Put a tag before the ids of a source; an empty source stays empty."""
     return ids if tag is None or not ids else [tag, *ids]
 
 
 def word_numbers(pieces: Iterable[str]) -> list[int]:
-    """For each of SentencePiece's pieces, the index of its word, from 0; `▁` stands for a space.
+    """The index of each SentencePiece piece's word, from 0; `▁` stands for a space.
 
     >>> word_numbers(["▁he", "llo", "▁", "▁world"])
     [0, 0, 0, 1]
@@ -66,8 +66,8 @@ def word_numbers(pieces: Iterable[str]) -> list[int]:
 
 
 def sentencepiece_processor(model: bytes, name: object) -> Any:
-    """SentencePiece with a model; `RunError` with its file's `name` if it is none."""
-    import sentencepiece  # where it is used, so that a broken one does not end commands that do without
+    """Load a SentencePiece model; `RunError` with its file's `name` if it is damaged."""
+    import sentencepiece  # here, so that a broken installation does not end commands that do not need it
 
     try:
         if model:  # SentencePiece takes an empty file for a model
