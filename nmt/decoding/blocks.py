@@ -1,4 +1,4 @@
-"""Blocks of lines, vectors or images to translate: read once, in constant memory, with a progress bar."""
+"""Blocks of lines, vectors or images to translate, read once, in constant memory, with a progress bar."""
 
 import dataclasses
 import hashlib
@@ -18,14 +18,14 @@ from nmt.system.console import progress_bar
 
 @dataclasses.dataclass(frozen=True)
 class Beginning:
-    """Size and hash of the first bytes of a file, after decompression."""
+    """The beginning of a file after decompression: its size in bytes and its hash."""
 
     size: int
     sha256: str
 
     @classmethod
     def of(cls, path: Path, size: int) -> "Beginning":
-        """The first `size` bytes of a file, or all if it has fewer. `DataError` if it cannot be read."""
+        """Hash the first `size` bytes of a file, or all if it has fewer. `DataError` if it cannot be read."""
         with opened(path) as file:
             hashed = HashedReader(file)
             while hashed.size < size and hashed.read1(min(1 << 20, size - hashed.size)):
@@ -34,7 +34,7 @@ class Beginning:
 
 
 class HashedReader:
-    """An open file that hashes all bytes read from it."""
+    """An open file, with the hash of all bytes read from it."""
 
     def __init__(self, file: Readable) -> None:
         self.size = 0
@@ -49,18 +49,17 @@ class HashedReader:
         return data
 
     def beginning(self) -> Beginning:
-        """The part that has been read."""
+        """Return size and hash of the part read so far."""
         return Beginning(self.size, self._hash.hexdigest())
 
 
 def text_blocks(
     path: Path | None, skip: int, record_read: Callable[[Beginning], None] | None = None
 ) -> Iterator[list[str]]:
-    """The lines after the first `skip`, in blocks, with a progress bar if standard error is a terminal.
+    """Yield the lines after the first `skip`, in blocks, with a progress bar if standard error is a terminal.
 
-    The bar counts the bytes of the file that have been read; a pipe, whose size is unknown, has none. Before each block
-    of a file, `record_read` is called with the part of the file that has been read. It includes the block, and may be
-    longer.
+    The bar counts the bytes of the file; a pipe, whose size is unknown, has no bar. Before each block of a file,
+    `record_read` is called with the part of the file read so far, which includes the block and may be longer.
     """
     if path is None:
         # A reader of its own: Python aborts if it exits while a thread waits in that of sys.stdin.
@@ -68,7 +67,7 @@ def text_blocks(
         try:
             yield from line_blocks(stdin, "standard input", good_first=True)
         finally:
-            stdin.detach()  # which leaves standard input open
+            stdin.detach()  # leaves standard input open
         return
     is_file = path.is_file()
     bar = progress_bar(total=path.stat().st_size, unit="B", unit_scale=True, smoothing=0) if is_file else None
@@ -81,17 +80,17 @@ def text_blocks(
                 yield block[skip:]
             if bar is not None:  # the consumer is done with this block
                 bar.update(os.lseek(file.fileno(), 0, os.SEEK_CUR) - bar.n)
-                bar.initial = bar.initial if skip < len(block) else bar.n  # what is skipped has no part in the speed
+                bar.initial = bar.initial if skip < len(block) else bar.n  # skipped lines do not count in the speed
             skip = max(0, skip - len(block))
     if bar is not None:
         bar.close()
     if skip:
-        raise DataError(f"{path} has {skip:,} lines fewer than its output: it is not the same text")
+        raise DataError(f"{path} has {skip:,} lines fewer than its output, so it is not the same text")
 
 
 def source_blocks(path: Path, skip: int, source: SourceConfig) -> Iterator[list[Item]]:
-    """The vectors or images of a file after the first `skip`, in blocks, with a progress bar as for text."""
-    from nmt.corpora.vectors import open_vectors, vector_blocks  # which imports numpy
+    """Yield the vectors or images of a file after the first `skip`, in blocks, with a progress bar as for text."""
+    from nmt.corpora.vectors import open_vectors, vector_blocks  # imports numpy
 
     assert source.type != "text"
     bar = progress_bar(total=len(open_vectors(path, source)), initial=skip, unit=" sources")

@@ -1,4 +1,4 @@
-"""Translating a file or a pipe to files or a pipe: in order, in constant memory, resumed after an interruption."""
+"""Translation of a file or pipe into files or a pipe: in order, in constant memory, resumable after an interruption."""
 
 import contextlib
 import dataclasses
@@ -38,10 +38,10 @@ class Files:
     alignments: Path | None = None
     """None: no alignments are written."""
     prefixes: Path | None = None
-    """A text a line, with which the translation of the input's line begins. None: none is forced."""
+    """The text that each line's translation begins with, one per line. None: nothing is forced."""
 
     def __post_init__(self) -> None:
-        """Raises `ConfigError` if one file is named twice, or an output cannot be a file."""
+        """Raise `ConfigError` if a file is named twice, or an output cannot be a file."""
         for read in (self.input, self.prefixes):
             paths = [path for path in (read, self.output, self.alignments) if path]
             if len({os.path.realpath(path) for path in paths}) < len(paths):
@@ -57,23 +57,25 @@ class Files:
         return [Path(os.path.realpath(path)) if path.is_symlink() else path for path in paths]
 
     def are_finished(self) -> bool:
-        """Whether all outputs exist and none is unfinished."""
+        """True if all outputs exist and none is unfinished."""
         return all(path.exists() for path in self.outputs()) and not _are_unfinished(self.outputs())
 
     def check_finished(self, made_from: dict[str, Any], source: SourceConfig = TEXT) -> None:
-        """`RunError` if finished outputs are not of these files, models and settings, or it is not known."""
+        """Raise `RunError` unless finished outputs are recorded to be made from these files, models and settings."""
         output = self.outputs()[0]
         if not _made_from_file(output).exists():
-            raise RunError(f"{output} was not made with --continue, which records of what it is made; remove it first")
+            raise RunError(
+                f"{output} was not made with --continue, so its input and settings are not recorded; remove it first"
+            )
         text = self.input if source.type == "text" else None
         _check_made_from(output, made_from, text, is_finished=True)
 
 
 def _check_output(option: str, path: Path) -> None:
     if len(os.fsencode(path.name)) > 240:  # a name has at most 255 bytes, and .from.json is added
-        raise ConfigError(f"{option} {path.name[:20]}...: this name is too long for a file")
+        raise ConfigError(f"{option} {path.name[:20]}...: this name is too long for a file; choose a shorter one")
     if path.suffix in COMPRESSIONS and path.suffix != ".gz":  # only gzip can be resumed at any line
-        raise ConfigError(f"{option} {path}: what is written is compressed with gzip alone; let the name end in .gz")
+        raise ConfigError(f"{option} {path}: outputs are compressed with gzip only; let the name end in .gz")
     if path.is_dir():
         raise ConfigError(f"{option} {path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():  # /dev/null, which the finished output would replace
@@ -83,8 +85,8 @@ def _check_output(option: str, path: Path) -> None:
 
 
 @dataclasses.dataclass
-class Totals:
-    """Amount of text translated, and the time it took."""
+class Throughput:
+    """Amount of text translated, and the time taken."""
 
     lines: int = 0
     tokens: int = 0
@@ -104,19 +106,17 @@ def translate_files(
     record: Callable[[Translation], str] = attrgetter("text"),
     prefix: str | None = None,
     request: Request = BEST,
-) -> Totals:
-    """Translate line by line; each line is written as soon as it and all lines before it are translated.
+) -> Throughput:
+    """Translate line by line; a line is written as soon as it and all lines before it are translated.
 
-    `record` makes the line of output, by default the translation's text. All translations begin with `prefix`, or each
-    with its line of `files.prefixes`.
-
-    If the sources are not text, they are read from a file, and each gives a line.
-    With `resume`, unfinished output files are continued; raises as `OutputFiles` does.
+    `record` makes the line of output from a translation, by default its text. All translations begin with `prefix`, or
+    each with its line of `files.prefixes`. Sources that are not text are read from a file, and each gives a line. With
+    `resume`, unfinished output files are continued. Raises errors as `OutputFiles` does.
     """
-    totals = Totals()
+    throughput = Throughput()
     start = time.perf_counter()
     paths = files.outputs()
-    # Of arrays and images, `made_from` has the hashes; of a text that may grow, what has been read is compared.
+    # `made_from` has the hashes of arrays and images; of a text, which may grow, only the part read is compared.
     text = files.input if source.type == "text" else None
     with OutputFiles(paths, made_from, resume, text) if paths else contextlib.nullcontext() as outputs:
         done, record_read = (outputs.done, outputs.record_read) if outputs else (0, None)
@@ -124,8 +124,8 @@ def translate_files(
         prefixes = prefix if files.prefixes is None else itertools.islice(read_lines(files.prefixes), done, None)
         lines = blocks or text_blocks(text, done, record_read)
         for translation in translator.stream(lines, done + 1, prefixes, request):
-            totals.lines += 1
-            totals.tokens += translation.num_tokens
+            throughput.lines += 1
+            throughput.tokens += translation.num_tokens
             columns = [record(translation)]
             if files.output is None:
                 sys.stdout.buffer.write(f"{columns.pop()}\n".encode())
@@ -134,8 +134,8 @@ def translate_files(
                 columns.append(str(translation.alignment))
             if outputs:
                 outputs.write(*columns)
-    totals.seconds = time.perf_counter() - start
-    return totals
+    throughput.seconds = time.perf_counter() - start
+    return throughput
 
 
 def made_from(
@@ -146,9 +146,9 @@ def made_from(
     source: SourceConfig = TEXT,
     options: dict[str, object] | None = None,
 ) -> dict[str, Any]:
-    """Everything that affects the output of a translation, for `OutputFiles`: by name, as JSON.
+    """Return all that affects the output of a translation, for `OutputFiles`: by name, as JSON.
 
-    `options` are those of the command that change what is written, beside the search settings.
+    `options` are the command's options that affect the output, beside the search settings.
     """
     content = {}
     if source.type != "text" and files.input and files.outputs():
@@ -161,14 +161,14 @@ def made_from(
         "--model, or one that has been trained since": models,
         "search": decoding.model_dump(mode="json"),
         "engine": engine,
-        "--prefixes": prefixes_of(files.prefixes),
+        "--prefixes": prefixes_identity(files.prefixes),
         **{option: str(value) for option, value in (options or {}).items()},
     }
 
 
-def prefixes_of(path: Path | None) -> str:
-    """What identifies a file of prefixes and its content, for `made_from`; `DataError` if it cannot be read."""
-    if path is None or path.is_fifo():  # what is read from a pipe is gone
+def prefixes_identity(path: Path | None) -> str:
+    """Return the path and hash of a file of prefixes, for `made_from`; `DataError` if it cannot be read."""
+    if path is None or path.is_fifo():  # a pipe can be read only once
         return _as_text(path)
     with opened(path) as file:
         hashed = HashedReader(file)
@@ -178,7 +178,7 @@ def prefixes_of(path: Path | None) -> str:
 
 
 def _as_text(path: Path | None) -> str:
-    """The path in a form that JSON can hold: file names may contain bytes that are not UTF-8."""
+    """Return the path as text for JSON; bytes that are not UTF-8 are escaped."""
     return os.fsencode(path.resolve()).decode(errors="backslashreplace") if path else "None"
 
 
@@ -186,14 +186,14 @@ _READ = "read"
 
 
 class OutputFiles:
-    """Files that get one line for each input line. They have their names only when they are complete.
+    """Output files with one line for each input line, which get their names only when they are complete.
 
-    Until then the lines are in NAME.part. NAME.from.json beside the first file says what they are made from, and the
-    size and hash of the input that has been read. With `resume`, the `done` lines that are complete in all files are
-    kept, and NAME.from.json stays for the next time. A file whose name ends in .gz is compressed.
+    Until then the lines are in NAME.part. NAME.from.json beside the first file records what they are made from, and the
+    size and hash of the input read so far. With `resume`, the `done` lines that are complete in all files are kept, and
+    NAME.from.json stays for the next time. A file whose name ends in .gz is compressed.
 
-    Raises `RunError` if there are unfinished files and `resume` is not set, or they were made from something else:
-    another input, or one that has changed in the part that had been read. The rest of the input may change and grow.
+    Raises `RunError` if there are unfinished files and `resume` is not set, or they were made from another input, with
+    other settings, or from an input that has changed in the part read. The rest of the input may change and grow.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class OutputFiles:
             self._files = [_reopened(part, self.done) for part in self._parts]
 
     def record_read(self, read: Beginning) -> None:
-        """Record which part of the input has been read, to check when the translation resumes."""
+        """Record the part of the input that has been read, to be checked when the translation resumes."""
         with _writing(self._made_from_file):
             write_json(self._made_from_file, {**self._made_from, _READ: dataclasses.asdict(read)})
 
@@ -244,7 +244,7 @@ class OutputFiles:
                     self._made_from_file.unlink()
             return
         for file in self._files:
-            with contextlib.suppress(OSError):  # the error that is being raised is reported
+            with contextlib.suppress(OSError):  # the error being raised is the one to report
                 file.close()
         if self.done:
             again = "the same command" if self._resume else "the same command with --continue"
@@ -269,9 +269,10 @@ def _are_unfinished(paths: Sequence[Path]) -> bool:
 def _check_made_from(
     output: Path, made_from: dict[str, Any], input_file: Path | None, is_finished: bool = False
 ) -> Beginning | None:
-    """The part of the input file that had been read for an output; None without an input file.
+    """Return the part of the input file that had been read for an output; None without an input file.
 
-    `RunError` if it was made from something else, or the input has changed in that part, or grown if `is_finished`.
+    Raises `RunError` if the output has another `made_from`, or the input has changed in that part, or has grown and the
+    output `is_finished`.
     """
     record = _made_from_file(output)
     made, remedy = f"{_part(output)} was started", f"remove {record} to start over"
@@ -289,7 +290,7 @@ def _check_made_from(
         read = Beginning(**before[_READ])
         now = Beginning.of(input_file, sys.maxsize if is_finished else read.size)
     except (KeyError, TypeError):
-        raise RunError(f"{record}: does not say how much had been read; {remedy}") from None
+        raise RunError(f"{record}: does not record how much of the input had been read; {remedy}") from None
     if now != read:
         has_grown = now.size > read.size and Beginning.of(input_file, read.size) == read
         what = "has become shorter" if now.size < read.size else "has grown" if has_grown else "has changed"
@@ -311,14 +312,14 @@ def _opened_part(path: Path, mode: str) -> BinaryIO:
 
 
 def _complete_lines(part: Path) -> Iterator[bytes]:
-    """The complete lines of a file that may end within a line."""
+    """Yield the complete lines of a file that may end within a line."""
     if part.exists():
         with _opened_part(part, "rb") as file, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
             yield from (line for line in file if line.endswith(b"\n"))
 
 
 def _reopened(part: Path, keep: int) -> BinaryIO:
-    """The file, opened to write after its first `keep` lines; it is replaced once these are written again."""
+    """Open the file for writing after its first `keep` lines, which are copied to a new file that replaces it."""
     new = part.with_name(f"{part.name}.new")
     file = _opened_part(new, "wb")
     file.writelines(itertools.islice(_complete_lines(part), keep))

@@ -1,4 +1,4 @@
-"""Translating one text on several devices at once, in order: each has a process, which gets a block at a time."""
+"""Parallel translation of a text on several devices, in order: a process per device, which gets a block at a time."""
 
 import functools
 import logging
@@ -14,13 +14,13 @@ from nmt.decoding.translator import Translation, Translator, with_prefixes
 from nmt.system.console import show_messages
 from nmt.system.processes import Workers, available_cores
 
-_UnderWay: TypeAlias = "Future[tuple[str, list[Translation]]]"
+_Pending: TypeAlias = "Future[tuple[str, list[Translation]]]"
 _Block: TypeAlias = tuple[int, Sequence[Item], list[str] | None, Request]
-"""The number of a block's first line, its lines and their prefixes, and what is to be returned."""
+"""Number of the first line, lines, their prefixes, and the request."""
 
 
 class ParallelTranslator:
-    """A `Translator` in a process for each of `devices`, made by `load_on(device=...)`; used in a `with` statement.
+    """A process with a `Translator` for each of `devices`, made by `load_on(device=...)`; used in a `with` statement.
 
     A device may be named more than once. CPU threads are divided evenly.
     """
@@ -41,7 +41,7 @@ class ParallelTranslator:
     @functools.cached_property
     def engine_name(self) -> str:
         """As `Translator.engine_name`, joined if the processes differ. Waits until all have loaded their models."""
-        # One block for each process, so that each loads its model, or reports why it cannot.
+        # An empty block for each process, so that each loads its model or reports why it cannot.
         loading = [self._workers.submit((1, [], None, BEST), "loaded a model") for _ in range(len(self._workers))]
         return " and ".join(sorted({loaded.result()[0] for loaded in loading}))
 
@@ -56,7 +56,7 @@ class ParallelTranslator:
 
         A thread reads the blocks: a program may wait for the translation of a line before it writes the next.
         """
-        under_way: SimpleQueue[_UnderWay | None] = SimpleQueue()
+        pending: SimpleQueue[_Pending | None] = SimpleQueue()
         room, has_ended = threading.Semaphore(2 * len(self._workers)), threading.Event()
 
         def submit_all(first: int) -> None:
@@ -66,25 +66,25 @@ class ParallelTranslator:
                     if has_ended.is_set():
                         return
                     task = f"translated the lines from {first:,} on"
-                    under_way.put(self._workers.submit((first, block, beginnings, request), task))
+                    pending.put(self._workers.submit((first, block, beginnings, request), task))
                     first += len(block)
-                under_way.put(None)
-            except BaseException as error:  # is raised after the translations of the blocks before
-                failed: _UnderWay = Future()
+                pending.put(None)
+            except BaseException as error:  # raised after the translations of earlier blocks
+                failed: _Pending = Future()
                 failed.set_exception(error)
-                under_way.put(failed)
+                pending.put(failed)
 
         reader = threading.Thread(target=submit_all, args=(first,), daemon=True)
         reader.start()
         try:
-            while future := under_way.get():
+            while future := pending.get():
                 translations = future.result()[1]
                 room.release()
                 yield from translations
         finally:
             has_ended.set()
             room.release()
-            reader.join(0.2)  # it may wait for a line for ever
+            reader.join(0.2)  # it may wait for a line forever
 
 
 LineTranslator: TypeAlias = Translator | ParallelTranslator
@@ -93,9 +93,9 @@ LineTranslator: TypeAlias = Translator | ParallelTranslator
 def _translator_on(
     device: str, load_on: "functools.partial[Translator]", logs_engine: bool
 ) -> Callable[[_Block], tuple[str, list[Translation]]]:
-    """A worker's function: from a block to the engine's name and the translations.
+    """Return a worker's function: block -> name of the engine and translations.
 
-    One worker logs the choice of its engine; the others choose the same.
+    One worker logs the choice of the engine; the others choose the same.
     """
     show_messages(logging.INFO if logs_engine else logging.WARNING)
     translator = load_on(device=device)

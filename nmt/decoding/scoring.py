@@ -1,4 +1,4 @@
-"""The log-probability of given translations, a pair of lines at a time, in constant memory."""
+"""Scoring of given translations by their log-probability, in constant memory."""
 
 import dataclasses
 import itertools
@@ -25,7 +25,7 @@ from nmt.tokenizers.tokenizer import Tokenizers
 
 @dataclasses.dataclass
 class Totals:
-    """Sums over pairs."""
+    """Sums of scores over pairs."""
 
     pairs: int = 0
     """Number of pairs that have a score."""
@@ -36,7 +36,7 @@ class Totals:
     log_prob: float = 0.0
 
     def add(self, pair: ScoredTokens) -> None:
-        """Count one more pair."""
+        """Add a pair."""
         if not pair.tokens:
             self.not_scored += 1
             return
@@ -46,14 +46,14 @@ class Totals:
 
     @property
     def perplexity(self) -> float:
-        """exp(-log_prob / tokens): 1 is certainty, the size of the vocabulary is no knowledge. NaN without tokens."""
+        """exp(-log_prob / tokens): 1 if certain, the vocabulary size for a uniform guess; NaN without tokens."""
         return math.exp(-self.log_prob / self.tokens) if self.tokens else math.nan
 
 
 def files_to_score(
     corpora: Sequence[Path], src: Path | None, tgt: Path | None, config: InferenceConfig
 ) -> Sequence[CorpusFiles]:
-    """The named pairs, in the languages of a model; `ConfigError` if none are named, or the model reads no text."""
+    """Return the named corpora in a model's languages; `ConfigError` if none is named, or the model reads no text."""
     if src and not tgt and pairs_format(src):
         corpora, src = [*corpora, src], None  # as in the commands that take --src and --ref
     if corpora:
@@ -66,11 +66,11 @@ def files_to_score(
 
 
 def pairs_to_score(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[Item, str]]:
-    """The pairs of two files; `DataError` if one cannot be read, or they differ in length."""
+    """Yield the pairs of two files; `DataError` if a file cannot be read, or they differ in length."""
     if source.type == "text":
         yield from read_pairs(files)
         return
-    from nmt.corpora.vectors import vector_blocks  # which imports numpy
+    from nmt.corpora.vectors import vector_blocks  # imports numpy
 
     reader_of(files, source).count()
     vectors = itertools.chain.from_iterable(vector_blocks(files.src_file, source))
@@ -78,7 +78,7 @@ def pairs_to_score(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[I
 
 
 class Scorer:
-    """Scores pairs of lines with an engine and the tokenizers that its model was trained with."""
+    """Scorer of sentence pairs, with an engine and the tokenizers that its model was trained with."""
 
     def __init__(
         self,
@@ -95,11 +95,11 @@ class Scorer:
         self._batch_tokens = batch_tokens
 
     def stream(self, pairs: Iterable[tuple[Item, str]]) -> Iterator[ScoredTokens]:
-        """The scores of any number of sources, lines or vectors, with their target lines, in order.
+        """Yield the scores of any number of pairs of source, line or vectors, and target line, in order.
 
-        A source with more than `data.max_length` pieces is cut, with a warning: a score is of one source. A target is
-        never cut. One with more pieces than the model has positions is not scored, with a warning. An empty line is
-        a sentence without pieces: as a target it has the log-probability of `</s>` alone.
+        A source with more than `data.max_length` pieces is cut, with a warning, since it cannot be scored in parts. A
+        target is never cut; a target with more pieces than the model has positions is not scored, with a warning. An
+        empty line is a sentence without pieces: as a target it has the log-probability of `</s>` alone.
         """
         numbered = enumerate(pairs, start=1)
         while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
@@ -113,7 +113,7 @@ class Scorer:
         ids = self._tokenizer.encode(self._tokenizer.normalize(beginning(line, self._max_tgt_length)))
         if len(ids) <= self._max_tgt_length:
             return ids
-        message = "line %d: the target has more than the %d pieces that the model can read, and is not scored"
+        message = "line %d: the target has more than the %d pieces that the model can read, so it is not scored"
         log.warning(message, number, self._max_tgt_length)
         return None
 
@@ -125,16 +125,16 @@ def load_scorer(
     precision: str | None = None,
     own_process: bool = False,
 ) -> Scorer:
-    """The scorer of a run, of an export, or of several runs as an ensemble; the arguments are those of `nmt.load`."""
+    """Load the scorer of a run, an export, or an ensemble of runs; the arguments are those of `nmt.load`."""
     runs = open_runs(models)
     configs = [run.inference_config() for run in runs]
     tokenizers, decoding = shared_tokenizers(runs), configs[0].decoding
     loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision)
     if own_process and loaded.name == "torch":
-        from nmt.system import devices  # which imports torch
+        from nmt.system import devices  # imports torch
 
         devices.configure_process()
-    max_tgt_length = min(config.model.max_positions for config in configs) - 1  # less one for <s>
+    max_tgt_length = min(config.model.max_positions for config in configs) - 1  # without <s>
     max_src_length = min(config.data.max_length for config in configs)
     encoder = source_encoder(configs[0].source, tokenizers.src, max_src_length, decoding, configs[0].data.src_lang)
     return Scorer(tokenizers, loaded, encoder, max_tgt_length, decoding.batch_tokens)

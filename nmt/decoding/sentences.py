@@ -1,8 +1,8 @@
-"""Text in the parts in which a model translates it: sentences, and parts of a sentence that is too long.
+"""Sentence splitting: the parts of a text that are translated separately, and the text that is copied.
 
-Nothing is lost: the parts of a text, each with the white space after it, make the text again. What all languages write
-alike is copied instead of translated: a model that never saw such text invents something for it, and a copy of it is
-never wrong.
+Nothing is lost: the parts of a text, each with the white space after it, joined give the text again. Text that all
+languages write alike is copied instead of translated: a copy is never wrong, and a model that never saw such text
+invents something for it.
 """
 
 import re
@@ -14,9 +14,9 @@ from nmt.config.inference import Copied
 from nmt.config.languages import base_language, is_without_spaces, joins_sentences
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-# "1." of a list and an initial ("A. Smith") alone are no sentence.
+# "1." of a list, or an initial ("A. Smith"), is not a sentence.
 _ENUMERATOR = re.compile(r"[(\[]?(\d+|[^\W\d_])[.)]")
-# Abbreviations that sentencex 1.0 takes for the end of a sentence.
+# Abbreviations that sentencex 1.0 mistakes for the end of a sentence.
 _ABBREVIATIONS = {"fr": ("M.", "MM.")}
 _CLAUSE_END = re.compile(r"[,;:.!?–—](?=\s)|[，；：、。！？؛،]")
 _SPACE = re.compile(r"\s+")
@@ -26,7 +26,7 @@ _PICTURE = "[\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
 _MARK = "[\ufe0e\ufe0f\u200d\U000e0020-\U000e007f]"
 _KEYCAP = "[0-9#*]\ufe0f?\u20e3"
 _EMOJI = re.compile(rf"(?:\s*(?:{_PICTURE}|{_KEYCAP}){_MARK}*)+")
-# From the end of a text backwards, which takes time in proportion to what is found.
+# Matched on the reversed text, in time proportional to the length of the match.
 _EMOJI_BACKWARDS = re.compile(rf"(?:\s*{_MARK}*(?:{_PICTURE}|\u20e3\ufe0f?[0-9#*]))+")
 _ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|www\.)\S+|(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -34,7 +34,7 @@ _AROUND_ADDRESSES = "()[]<>\"'„“”‚‘’«».,;:!?"
 
 
 class Part(NamedTuple):
-    """A part of a text that is translated by itself."""
+    """A part of a text that is translated separately."""
 
     text: str
     """Without white space at its ends; empty if there is only white space."""
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 def split_sentences(text: str, language: str) -> list[Part]:
-    r"""The sentences of a text; a line end always ends one.
+    r"""Return the sentences of a text; a line end always ends a sentence.
 
     >>> split_sentences("Two men. A dog runs!\n\nWho is there?", "en")
     [Part(text='Two men.', after=' '), Part(text='A dog runs!', after='\n\n'), Part(text='Who is there?', after='')]
@@ -52,8 +52,8 @@ def split_sentences(text: str, language: str) -> list[Part]:
 
     language = base_language(language)
     parts: list[Part] = []
-    for part in _stripped(found for line in _LINE.findall(text) for found in sentencex.segment(language, line)):
-        if parts and part.text and _has_no_end(parts[-1], language):
+    for part in _stripped(sentence for line in _LINE.findall(text) for sentence in sentencex.segment(language, line)):
+        if parts and part.text and _is_incomplete(parts[-1], language):
             before = parts.pop()
             part = Part(before.text + before.after + part.text, part.after)
         parts.append(part)
@@ -61,7 +61,7 @@ def split_sentences(text: str, language: str) -> list[Part]:
 
 
 def emoji_apart(part: Part) -> list[Part]:
-    """The part without the emoji at its two ends, which are parts of their own.
+    """Return the part without the emoji at its ends, which become parts of their own.
 
     >>> emoji_apart(Part("😀 a dog!👍", " "))
     [Part(text='😀', after=' '), Part(text='a dog!', after=''), Part(text='👍', after=' ')]
@@ -69,18 +69,18 @@ def emoji_apart(part: Part) -> list[Part]:
     text = part.text
     if text.isascii():  # true for most lines of many languages, which saves time
         return [part]
-    start = found.end() if (found := _EMOJI.match(text)) else 0
-    end = len(text) - (found.end() if (found := _EMOJI_BACKWARDS.match(text[::-1])) else 0)
+    start = match.end() if (match := _EMOJI.match(text)) else 0
+    end = len(text) - (match.end() if (match := _EMOJI_BACKWARDS.match(text[::-1])) else 0)
     if start >= end:  # emoji alone, or an empty part
         return [part]
     return _stripped([text[:start], text[start:end], text[end:] + part.after])
 
 
 def split_to_fit(part: Part, fits: Callable[[str], bool]) -> list[Part]:
-    """The part in halves, and these in halves, until each fits.
+    """Halve the part, and its halves, until each fits.
 
-    It is split after the clause that ends nearest to the middle; if none ends in the middle half, at a space there; or
-    else within a word. A single character is taken to fit.
+    It is split after the clause that ends nearest to the middle. If no clause ends in the middle half, it is split at
+    a space there, or else within a word. A single character is assumed to fit.
     """
     if len(part.text) < 2 or fits(part.text):
         return [part]
@@ -90,10 +90,10 @@ def split_to_fit(part: Part, fits: Callable[[str], bool]) -> list[Part]:
 
 
 def join_parts(parts: Sequence[Part], translations: Iterable[str], src_lang: str, tgt_lang: str) -> str:
-    """The translations of the parts, with the white space of the source between them.
+    """Join the translations of the parts with the white space of the source.
 
-    Into Chinese and Japanese, a single space between sentences is left out. From them into another language, one is
-    added where there is none, and so it is from any language without spaces between words into one with them.
+    Into Chinese and Japanese, a single space between sentences is dropped. Where there is no white space, a space is
+    added from these into other languages, and from languages without spaces between words into those with spaces.
     """
     if len(parts) == 1 and not parts[0].after:
         return "".join(translations)
@@ -112,7 +112,7 @@ def join_parts(parts: Sequence[Part], translations: Iterable[str], src_lang: str
 
 
 def is_copied(text: str, kinds: Collection[Copied]) -> bool:
-    """Whether a text holds nothing but what is copied; not an empty one.
+    """True if a text consists only of words of these kinds; False for an empty text.
 
     >>> is_copied("😀 -- https://example.com/a", ("symbols", "addresses")), is_copied("5 km", ("symbols", "numbers"))
     (True, False)
@@ -133,14 +133,14 @@ def _kind(word: str) -> Copied | None:
     return None if any(unicodedata.category(character) == "Lo" for character in word) else "addresses"
 
 
-def _has_no_end(part: Part, language: str) -> bool:
+def _is_incomplete(part: Part, language: str) -> bool:
     if not part.text or "\n" in part.after:
         return False
     return bool(_ENUMERATOR.fullmatch(part.text)) or part.text.split()[-1] in _ABBREVIATIONS.get(language, ())
 
 
 def _stripped(texts: Iterable[str]) -> list[Part]:
-    """A part for each text that is not white space alone, which belongs to the part before it."""
+    """Make a part of each text; white space alone belongs to the part before it."""
     parts: list[Part] = []
     for text in texts:
         content = text.strip()
@@ -156,7 +156,7 @@ def _stripped(texts: Iterable[str]) -> list[Part]:
 
 
 def _near_the_middle(text: str) -> int:
-    """Where to split a text of at least two characters, none of which is white space at its ends."""
+    """Return the index at which to split a text of at least two characters, without white space at its ends."""
     quarter = len(text) // 4
     for boundary in (_CLAUSE_END, _SPACE):
         places = [match.end() for match in boundary.finditer(text, quarter, len(text) - quarter)]

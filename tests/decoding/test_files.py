@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 import nmt
 from nmt.corpora.lines import LINES_BYTES, MAX_LINE_BYTES, line_blocks, opened, read_lines
-from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_of, translate_files
+from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_identity, translate_files
 from nmt.decoding.hypothesis import Request
 from nmt.decoding.parallel import ParallelTranslator
 from nmt.decoding.translator import Translation, with_prefixes
@@ -286,7 +286,7 @@ def test_a_pipe_is_read_once_even_at_a_terminal(
     pipe, text = Path(f"/dev/fd/{reader}"), tmp_path / "in.txt"  # as the shell's <(...)
     text.write_text("one\ntwo\n")
     files = Files(pipe if which == "input" else text, None, prefixes=pipe if which == "prefixes" else None)
-    prefixes_of(files.prefixes)
+    prefixes_identity(files.prefixes)
     with terminal():
         translate_files(Repeating(), files, MADE_FROM, resume=False)
     os.close(reader)
