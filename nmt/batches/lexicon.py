@@ -6,6 +6,8 @@ is a source type and a target type with a link.
 A word is the text between two spaces, without the punctuation around it; a run of punctuation is a word of its own. In
 scripts without spaces every piece is a word. A word keeps the spaces before it, so that words can be joined.
 
+Shapes: S source words, T target words.
+
 >>> split('A t-shirt, "black".')
 ['A', ' t-shirt', ',', ' "', 'black', '".']
 """

@@ -2,6 +2,8 @@
 
 A model trained on sentences alone turns every input into a sentence: "woman" becomes "Eine Frau Frau.". Precision
 matters here, recall does not: a sentence has many phrases, and a single one is enough.
+
+Shapes: S source words, T target words.
 """
 
 from collections.abc import Sequence
