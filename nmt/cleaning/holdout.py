@@ -1,4 +1,4 @@
-"""Hold-outs: validation and test sets drawn from the training corpora, once, and written as plain text.
+"""Held-out sets: validation and test sets drawn from the training corpora, once, and written as plain text.
 
 Pairs are drawn in the order of a hash of the seed and their text. So the draw is the same for any order and format of
 the corpora, a repeated pair is as likely as any other, and sets drawn one after the other are those that would have
@@ -31,7 +31,7 @@ AUTO_LIMITS = 10, 1000
 
 
 def with_hold_outs(config: Config) -> Config:
-    """Draw the hold-outs whose files do not exist; return the configuration with the size of each as `holdout`.
+    """Draw the held-out sets whose files do not exist; return the configuration with the size of each as `holdout`.
 
     With too few pairs, the first training corpus becomes the validation set of `auto`, and its loss chooses the model
     unless another metric is named. Raises `ConfigError` for a number that is too large or not that of the existing
@@ -64,7 +64,7 @@ def with_hold_outs(config: Config) -> Config:
 
 
 def _missing(hold_outs: Mapping[str, HeldOutFiles]) -> dict[str, HeldOutFiles]:
-    """The hold-outs without both files: not drawn yet, or by a process that was killed between the two."""
+    """The held-out sets without both files: not drawn yet, or by a process that was killed between the two."""
     return {
         name: files for name, files in hold_outs.items() if not (files.src_file.exists() and files.tgt_file.exists())
     }
@@ -127,7 +127,7 @@ def _draw_missing(
     except OSError as error:
         where = error.filename or next(iter(wanted.values())).src_file.parent
         raise DataError(
-            f"{where}: a hold-out cannot be written there ({error.strerror or error}); name other files: "
+            f"{where}: a held-out set cannot be written there ({error.strerror or error}); name other files: "
             f"{{holdout: N, src: FILE, tgt: FILE}}"
         ) from None
     return dict(sizes)
@@ -195,13 +195,13 @@ def _write(name: str, files: HeldOutFiles, pairs: Sequence[Pair]) -> None:
         elif path.read_bytes() != text.encode():
             other = files.tgt_file if path == files.src_file else files.src_file
             raise ConfigError(
-                f"{path}: the other side of this hold-out ({other.name}) is missing, and the training text has changed "
-                f"since the draw; restore {other.name}, or remove {path.name} to draw data.{name} again"
+                f"{path}: the other side of this held-out set ({other.name}) is missing, and the training text has "
+                f"changed since the draw; restore {other.name}, or remove {path.name} to draw data.{name} again"
             )
 
 
 def _checked_size(name: str, files: HeldOutFiles) -> int:
-    """The number of pairs in a hold-out's files; `ConfigError` if `holdout` is another number."""
+    """The number of pairs in a held-out set's files; `ConfigError` if `holdout` is another number."""
     size = reader_of(files).count()
     if not size:
         raise empty_error(files)

@@ -40,12 +40,13 @@ def adapt(
     run = run_named(f"{base.name}-adapted" if name is None else name)
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")
-    from nmt.insight.after_training import finish
     from nmt.recipes import adapt as recipe
     from nmt.system.console import aligned
     from nmt.training.fine_tuning import table
 
     config, trained, plan = recipe.adapt(base, run, data, keep or (), overrides or (), fresh)
+    from nmt.insight.after_training import finish
+
     changes = sorted(finish(config, run, trained), key=lambda one: one.name != plan.new)
     line, is_warning = recipe.verdict(changes, plan.general, max_drop)
     if as_json:

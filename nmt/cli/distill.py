@@ -25,7 +25,6 @@ def distill(
 
     An interrupted distillation is resumed.
     """
-    from nmt.insight.after_training import finish
     from nmt.recipes.distill import train_student, write_student
 
     if mono_src is not None and not mono_src.is_file():
@@ -37,6 +36,8 @@ def distill(
     with contextlib.chdir(where):  # as `nmt train student.yaml` there
         settings, run, trained = train_student(Path(file.name))
         if trained is not None:
+            from nmt.insight.after_training import finish
+
             finish(settings, run, trained)
     student = where / run.path
     print(f"the student: {student}")

@@ -22,7 +22,7 @@ def filter_corpora(
     round_trip: Annotated[bool, Option("--round-trip", help="Translate targets back; score by chrF.")] = False,
     keep: Annotated[float | None, Option(metavar="SHARE", help="Share of pairs to keep, the best: 0 to 1.")] = None,
     max_cross_entropy: Annotated[float | None, Option(metavar="X", help="Keep pairs up to this cross-entropy.")] = None,
-    min_chrf: Annotated[float | None, Option(metavar="X", help="Keep pairs from this chrF on: 0 to 100.")] = None,
+    min_chrf: Annotated[float | None, Option(metavar="X", help="Keep pairs with at least this chrF: 0 to 100.")] = None,
     engine: options.EngineOption = None,
     device: options.DeviceOption = None,
     as_json: options.JsonOption = False,

@@ -107,7 +107,7 @@ class CorpusFiles(Section):
         if value is None and pairs is None:
             raise PydanticCustomError("missing", "Field required")
         if value is not None and pairs is not None:
-            raise ValueError(f"pairs: {pairs.name} has both sides; leave out {info.field_name}, or pairs")
+            raise ValueError(f"pairs: {pairs.name} has both sides; leave out {info.field_name} or the key pairs")
         if value is not None and pairs_format(value) in ("tmx", "zip"):
             raise ValueError(f"{value.name} holds both sides of a corpus; name it as pairs, without src and tgt")
         return value

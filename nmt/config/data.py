@@ -79,13 +79,13 @@ def _first_corpus(data: dict[str, Any]) -> dict[str, Any]:
 def _named_test_sets(value: object) -> object:
     if not isinstance(value, dict):
         return value
-    if any(isinstance(part, str | int) for part in value.values()):  # paths, or the number of a hold-out
+    if any(isinstance(part, str | int) for part in value.values()):  # paths, or the number of pairs of a drawn set
         return {"test": value}
     return {str(name): files for name, files in value.items()}  # a name like 2016 is a number to YAML
 
 
 def _with_hold_outs(data: dict[str, Any], context: Any) -> dict[str, Any]:
-    """The section `data` with a validation set, and with files for the hold-outs that name none.
+    """The section `data` with a validation set, and with files for the drawn sets (`holdout`) that name none.
 
     The files are named after the configuration file; without one in `context`, nothing is added.
     """
@@ -100,7 +100,7 @@ def _with_hold_outs(data: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 def _with_files(files: Any, name: str, data: dict[str, Any]) -> Any:
-    """A held-out set; with the files `name`.LANGUAGE if it is a hold-out that names none."""
+    """A held-out set; with the files `name`.LANGUAGE if it is to be drawn and names none."""
     if not isinstance(files, dict) or files.get("holdout") is None or files.keys() & {"src", "tgt", "pairs"}:
         return files
     if files["holdout"] == 0:
@@ -151,7 +151,7 @@ class DataConfig(TextConfig):
     @model_validator(mode="before")
     @classmethod
     def _from_file_names(cls, raw: Any, info: ValidationInfo) -> Any:
-        """Take missing languages from the suffix of the first training file, and name the files of hold-outs."""
+        """Take missing languages from the suffix of the first training file, and name the files of drawn sets."""
         if not isinstance(raw, dict):
             return raw
         first, languages = _first_corpus(raw), {}
@@ -208,7 +208,7 @@ class DataConfig(TextConfig):
                 if file in names:
                     raise ValueError(
                         f"data.{name}: {file.name} is also a file of {names[file]}; give the test set another name, or "
-                        f"the hold-out another src and tgt"
+                        f"the held-out set another src and tgt"
                     )
             if held_out.holdout != 0:
                 names |= dict.fromkeys(own, f"data.{name}")

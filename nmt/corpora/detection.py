@@ -107,8 +107,8 @@ def _detect_in_tmx(path: Path) -> DetectedCorpus:
     languages = {language: code for code in codes if (language := _as_language(code))}
     if not languages:
         raise DataError(
-            f"{path}: its first units have no language codes (xml:lang) but {listed(codes) or 'none'}; add them to "
-            "each <tuv>"
+            f"{path}: its first units have no known language codes (xml:lang), but "
+            f"{listed([code for code in codes if code]) or 'none'}; add one to each <tuv>"
         )
     short = shortest_codes(languages)
     return DetectedCorpus(
@@ -204,13 +204,13 @@ def _detect_in_jsonl(path: Path) -> DetectedCorpus:
     try:
         value = json.loads(first)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}:1: is not JSON ({error}); a JSONL has an object a line") from None
+        raise DataError(f"{path}:1: is not JSON ({error}); a JSONL file has one object per line") from None
     names = _text_fields(value) if isinstance(value, dict) else []
     detected = _detect_by_names(path, names)
     if detected is None:
         raise ConfigError(
-            f"{path}:1: no two fields are named after languages, or source and target; its fields are "
-            f"{listed(names) or 'none with text'}; rename two"
+            f"{path}:1: no two fields are named after languages, or source and target, but "
+            f"{listed(names) or 'none holds text'}; name two texts by language codes, such as en and de"
         )
     return detected
 

@@ -141,7 +141,7 @@ def read_jsonl(path: Path, src_field: str, tgt_field: str) -> Iterator[NumberedP
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
                 _refuse_undecodable(line, path, number)
-                raise DataError(f"{place}: is not JSON ({error}); a JSONL has an object a line") from None
+                raise DataError(f"{place}: is not JSON ({error}); a JSONL file has one object per line") from None
             yield NumberedPair(number, _text(value, src_field, place), _text(value, tgt_field, place))
 
 

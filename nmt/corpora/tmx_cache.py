@@ -1,6 +1,6 @@
 """Cache of parsed translation memories.
 
-A training start reads its text up to twelve times: to count, to draw hold-outs, to clean, for the vocabulary, to
+A training start reads its text up to twelve times: to count, to draw held-out sets, to clean, for the vocabulary, to
 encode, to compare with held-out text. Parsing a TMX takes ten times as long as reading two texts. So its pairs are
 written into the cache as two texts, in a folder named by `corpus_keys`, and every reader finds them there.
 """

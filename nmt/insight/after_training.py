@@ -4,17 +4,9 @@ The training has succeeded, so a step that fails is a warning, which names the c
 """
 
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
 
 from nmt.config.training import Config, ExportFormat
 from nmt.errors import NmtError
-from nmt.insight.report_output import write_report
-from nmt.interop.argos import export_argos
-from nmt.interop.ctranslate2 import export_ctranslate2
-from nmt.interop.huggingface import export_huggingface
-from nmt.interop.onnx import export_onnx
-from nmt.interop.verification import ExportedRun
 from nmt.runs.folder import RunFolder
 from nmt.system.console import log
 from nmt.training.fine_tuning import Forgetting, score_after
@@ -44,15 +36,10 @@ def finish(config: Config, run: RunFolder, trained: bool) -> list[Forgetting]:
 def export_after_training(config: Config, run: RunFolder) -> None:
     """Make the exports of `export.after_training`."""
     device = "cpu" if config.training.device == "cpu" else "auto"  # CTranslate2 has no mps
-    export: Mapping[ExportFormat, Callable[..., ExportedRun]] = {
-        "argos": export_argos, "huggingface": export_huggingface, "onnx": export_onnx,
-        # Unquantized, so that `nmt translate` prints what the run's scores were computed from.
-        "ctranslate2": partial(export_ctranslate2, quantization="float32"),
-    }  # fmt: skip
     for format in config.export.after_training:
         began = time.perf_counter()
         try:
-            folder = export[format](run, device=device, max_lines=MAX_LINES).folder
+            folder = _exported(format, run, device)
         except NmtError as error:
             log.warning(f"no export to {format} was made: {error}")
         except Exception as error:  # also a bug: `nmt export` shows it with its traceback
@@ -63,9 +50,32 @@ def export_after_training(config: Config, run: RunFolder) -> None:
             log.info(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
 
 
+def _exported(format: ExportFormat, run: RunFolder, device: str) -> str:
+    """Make an export and return its folder; only its own exporter is imported."""
+    match format:
+        case "ctranslate2":  # unquantized, so that `nmt translate` prints what the run's scores were computed from
+            from nmt.interop.ctranslate2 import export_ctranslate2
+
+            return export_ctranslate2(run, "float32", device=device, max_lines=MAX_LINES).folder
+        case "argos":
+            from nmt.interop.argos import export_argos
+
+            return export_argos(run, device=device, max_lines=MAX_LINES).folder
+        case "huggingface":
+            from nmt.interop.huggingface import export_huggingface
+
+            return export_huggingface(run, device=device, max_lines=MAX_LINES).folder
+        case "onnx":
+            from nmt.interop.onnx import export_onnx
+
+            return export_onnx(run, device=device, max_lines=MAX_LINES).folder
+
+
 def _report(config: Config, run: RunFolder) -> None:
     began = time.perf_counter()
     try:
+        from nmt.insight.report_output import write_report
+
         page = write_report(run, config.training.device, with_data=True)
     except Exception as error:  # also a bug: `nmt report` shows it with its traceback
         again = f"nmt report --with-data --model {run.path}"

@@ -161,9 +161,9 @@ def _general_text(
         text = ()
     if not tests:
         log.warning(
-            f"there is no general text to measure how much {base.path} forgets. So its embeddings are frozen, and the "
-            f"model will be the mean of its weights and the fine-tuned ones. To measure it: --keep FILE, pairs of "
-            f"general text"
+            f"there is no general text to measure how much {base.path} forgets, so its embeddings are frozen, and the "
+            f"model will be the mean of its weights and the fine-tuned ones; to measure forgetting, give pairs of "
+            f"general text with --keep FILE"
         )
     elif not text:
         log.warning(
@@ -219,7 +219,7 @@ def _unused_name(name: str, taken: Collection[str]) -> str:
 
 
 def _dump(files: CorpusFiles) -> dict[str, Any]:
-    """A corpus as in a configuration, without the keys of hold-outs and training corpora."""
+    """A corpus as in a configuration, without the keys of held-out sets and training corpora."""
     dumped: dict[str, Any] = files.model_dump(mode="json", include=set(CorpusFiles.model_fields))
     return dumped
 
@@ -229,7 +229,7 @@ def _exists(files: CorpusFiles) -> bool:
 
 
 def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, str]) -> dict[str, Any]:
-    """A test set of general text, drawn as any hold-out and written to the current folder."""
+    """A test set of general text, drawn as any held-out set and written to the current folder."""
     src, tgt = languages if languages[0] != languages[1] else (f"src.{languages[0]}", f"tgt.{languages[1]}")
     size = _size(count_pairs(general), GENERAL_SHARE, MAX_GENERAL)
     data = {
@@ -277,8 +277,8 @@ def verdict(changes: Sequence[Forgetting], general: Collection[str], max_drop: f
     """
     if not general:
         return (
-            "There was no general text to measure forgetting (--keep FILE), so the model is the mean of the base model "
-            "and the fine-tuned weights."
+            "There was no general text to measure forgetting with (--keep FILE), so the model is the mean of the base "
+            "model's weights and the fine-tuned ones."
         ), False
     rows = {test.name: test.change("bleu") for test in changes if test.name in general and "bleu" in test.before}
     if missing := [name for name in general if name not in rows]:

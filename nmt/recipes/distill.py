@@ -164,7 +164,7 @@ def _check_learned(runs: Sequence[RunFolder], student: DataConfig) -> None:
             selection = select(data.train, data.cleaning, languages, data.excluded_from_training)
             learned = survey(data.train, held_out, selection=selection).held_out
         except NmtError as error:
-            log.warning("%s: it is unknown if it has learned the student's held-out text: %s", run.path, error)
+            log.warning("%s: cannot tell whether it has learned the student's held-out text: %s", run.path, error)
             continue
         for name, (size, count) in learned.items():
             if count > MAX_LEARNED * size:

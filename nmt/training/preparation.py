@@ -220,7 +220,7 @@ def announce_duration(
 
 
 def warn_of_warmup(settings: TrainingConfig, steps: float | None) -> None:
-    """Warn if a training of `steps` updates (None: unknown) ends before its warm-up does."""
+    """Warn if a training of `steps` updates (None: unknown) ends before its warmup does."""
     if steps is not None and steps <= settings.warmup_steps:
         log.warning(
             f"the learning rate never reaches its peak: training.warmup_steps is {settings.warmup_steps:,}, of "

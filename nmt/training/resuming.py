@@ -138,7 +138,7 @@ def adopt_changes(progress: Progress, config: Config, run: RunFolder) -> list[st
             )
         progress.schedule_start, progress.schedule_end = step, settings.schedule_end
         changed.append(
-            f"the learning rate starts again at step {step:,}: a warm-up of {settings.warmup_steps:,} updates, then "
+            f"the learning rate starts again at step {step:,}: a warmup of {settings.warmup_steps:,} updates, then "
             f"{settings.schedule} to step {settings.max_steps:,}"
         )
     if (key := validation_key(config)) != progress.validation_key:

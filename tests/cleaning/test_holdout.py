@@ -321,7 +321,7 @@ def test_a_full_disk_is_named(write: Callable[..., Path], monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(files, "write_bytes", full)
-    with pytest.raises(DataError, match=r"a hold-out cannot be written there \(No space left on device\)"):
+    with pytest.raises(DataError, match=r"a held-out set cannot be written there \(No space left on device\)"):
         drawn_by(write(made_up(300)))
 
 

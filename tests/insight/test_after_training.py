@@ -9,6 +9,7 @@ from conftest import Cli, assert_says
 from made_runs import made_run
 
 import nmt.insight.after_training
+import nmt.interop.argos
 from nmt.config.training import ExportConfig
 from nmt.decoding.translator import load
 from nmt.insight.after_training import export_after_training
@@ -39,7 +40,7 @@ def test_a_missing_package_and_a_bug_are_warnings(
     def broken(run: RunFolder, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(nmt.insight.after_training, "export_argos", broken)
+    monkeypatch.setattr(nmt.interop.argos, "export_argos", broken)
     capsys.readouterr()
     export_after_training(config, run)
     missing, bug = capsys.readouterr().err.splitlines()

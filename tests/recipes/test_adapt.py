@@ -261,7 +261,9 @@ def test_without_general_text_the_model_is_the_mean(here: Path, cli: Cli) -> Non
     code, out, messages = cli(*command)
     assert code == 0, messages
     assert "warning: there is no general text to measure" in messages
-    assert out.startswith("There was no general text to measure forgetting (--keep FILE), so the model is the mean of")
+    assert out.startswith(
+        "There was no general text to measure forgetting with (--keep FILE), so the model is the mean"
+    )
     before, tuned, after = (load_file(file) for file in (old.model_file, run.fine_tuned_file, run.model_file))
     assert torch.equal(before["src_embedding.weight"], after["src_embedding.weight"])
     for name, value in after.items():

@@ -290,7 +290,7 @@ def test_a_teacher_whose_text_is_gone_is_a_warning(
 ) -> None:
     write_teacher(here, "old", train={"src": "gone.en", "tgt": "gone.zh"})
     distilled(monkeypatch, teachers=["old"])
-    assert "runs/old: it is unknown if it has learned the student's held-out text" in caplog.text
+    assert "runs/old: cannot tell whether it has learned the student's held-out text" in caplog.text
 
 
 # ------------------------------------------------------------------------------------------- what is refused
