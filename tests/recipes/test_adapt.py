@@ -121,7 +121,7 @@ def changed(name: str, low: float, high: float) -> Forgetting:
         (("news",), 0.0, False, "kept within 0 BLEU"),  # it surely gained
         (("gone",), 0.0, True, "--max-drop is not checked: gone could not be scored"),
         (("news", "gone"), 9.0, True, "--max-drop is not checked: gone could not be scored"),
-        ((), 0.0, False, "the mean of the base model and the fine-tuned weights"),
+        ((), 0.0, False, "the mean of the base model's weights and the fine-tuned ones"),
     ],
 )
 def test_the_upper_end_of_the_drop_decides(
