@@ -1,13 +1,15 @@
-"""Ids in, hypotheses out, with CTranslate2.
+"""The CTranslate2 engine: ids in, hypotheses out.
 
-Like the PyTorch search, it ends when K hypotheses are finished, masks forbidden tokens in the logits before the
-softmax, and gives forced tokens log-probability 0. Three differences are corrected here. Its length includes `</s>`, so
-the K hypotheses that it returns are scored and ranked again (where more than K finished, it has chosen them by its own
-score). A call has one maximum length for all sources: see `search`. Where no token is allowed, not even `</s>`, all
-have the same probability: see `_hypotheses`.
+Like the PyTorch search, CTranslate2's ends when K hypotheses are finished, masks forbidden tokens in the logits before
+the softmax, and gives forced tokens log-probability 0. Three differences are corrected here:
 
-One difference remains: with several beams, `</s>` right after a forced prefix is found only if it is the most probable
-token there. PyTorch's search treats it as at any other position.
+- Its length includes `</s>`, so the K hypotheses that it returns are scored and ranked again. (Where more than K were
+  finished, it has chosen the K by its own score.)
+- A call has one maximum length for all sources: see `search`.
+- Where no token is allowed, not even `</s>`, all have the same probability: see `_hypotheses`.
+
+One difference remains: with several beams, `</s>` right after a forced prefix is considered only if it is the most
+probable token there. PyTorch's search treats it as at any other position.
 """
 
 import importlib
@@ -34,13 +36,13 @@ if TYPE_CHECKING:  # a translator without alignments needs no numpy
 # step depends on the number of hypotheses, so a batch of long sources holds as many as one of short sources.
 MAX_WORKERS = 8
 CPU_BATCH_HYPOTHESES = 40
-CPU_BATCH_TOKENS = 384  # where nothing is searched
+CPU_BATCH_TOKENS = 384  # for scoring and attention, without a search
 # CTranslate2 masks a logit with the lowest value of its type; float16's is the highest of these, -65,504.
 _IMPOSSIBLE = -60_000
 
 
 def import_ctranslate2() -> Any:
-    """The package; `MissingExtraError` if it is not installed."""
+    """Import the package; `MissingExtraError` if it is not installed."""
     try:
         return importlib.import_module("ctranslate2")
     except ModuleNotFoundError:
@@ -49,7 +51,7 @@ def import_ctranslate2() -> Any:
 
 
 class CTranslate2Engine:
-    """Searches with a model that `nmt export ctranslate2` wrote; its vocabularies are the tokenizers' pieces."""
+    """An engine for a model that `nmt export ctranslate2` wrote; its vocabularies are the tokenizers' pieces."""
 
     def __init__(self, translator: Any, tokenizers: Tokenizers) -> None:
         src, tgt = tokenizers.src, tokenizers.tgt
@@ -69,11 +71,11 @@ class CTranslate2Engine:
         prefixes: Sequence[Sequence[int]] | None = None,
         scores: bool = True,
     ) -> Iterator[list[Hypothesis]]:
-        """As `Engine.search`; sources are ids, since no model of vectors is exported.
+        """As `Engine.search`; sources are ids, since models of vectors cannot be exported.
 
-        The maximum length of an output depends on its source. So a group of sources is searched with the greatest limit
-        among them; those that reach their own are searched again with it. The minimum may depend on the source, too; a
-        group has one minimum.
+        The maximum length of an output depends on its source. A group of sources is searched with the largest of their
+        limits, and those whose outputs reach their own limit are searched again with it. All sources of a group have
+        the same minimum length.
         """
         prefixes = prefixes or [()] * len(sources)
         limits = [decoding.longest_output(len(ids)) for ids in sources]
@@ -95,7 +97,7 @@ class CTranslate2Engine:
             )
             return group, limit, results
 
-        # Rows with and without prefix are separate: after an empty prefix, too, </s> would have to be the best token.
+        # Rows without a prefix are separate: even after an empty prefix, </s> would have to be the most probable token.
         parts = ([row for row, prefix in enumerate(prefixes) if bool(prefix) is forced] for forced in (False, True))
         groups = [group for rows in parts for group in reversed([*_groups(rows, sources, limits, minima)])]
         # All are started at once, so that no worker waits for another's last batch; results are read while they work.
@@ -117,29 +119,29 @@ class CTranslate2Engine:
             started.extend(start(rows, own_limit) for own_limit, rows in unfinished.items())
 
     def score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """As `Engine.score`; the pairs are shared among the workers, in batches of their own."""
+        """As `Engine.score`; CTranslate2 makes the batches and shares them among its workers."""
         results = self._translator.score_batch(
             [[self._src_pieces[index] for index in ids] for ids in sources],
             [[self._tgt_pieces[index] for index in ids] for ids in targets],
             max_batch_size=CPU_BATCH_TOKENS,
             batch_type="tokens",
-            max_input_length=0,  # none is cut
+            max_input_length=0,  # no source is cut
         )
         return [[float(log_prob) for log_prob in result.log_probs] for result in results]
 
     def attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> "list[NDArray[np.float32]]":
-        """The attention of each target id to each source id: (T, S) for each pair, by forced decoding.
+        """As `Engine.attention`, by forced decoding.
 
         It is the mean over the heads of the layer that the export names: `Transformer.alignment_layer`.
         """
         import numpy as np
 
-        found = [np.zeros((0, len(ids)), dtype=np.float32) for ids in sources]
+        weights = [np.zeros((0, len(ids)), dtype=np.float32) for ids in sources]
         rows = [row for row, ids in enumerate(targets) if ids]
         if not rows:
-            return found
+            return weights
         results = self._translator.translate_batch(
             [[self._src_pieces[index] for index in sources[row]] for row in rows],
             [[self._tgt_pieces[index] for index in targets[row]] for row in rows],
@@ -151,8 +153,8 @@ class CTranslate2Engine:
             return_attention=True,
         )
         for row, result in zip(rows, results, strict=True):  # shorter targets may have been continued
-            found[row] = np.array(result.attention[0][: len(targets[row])], dtype=np.float32)
-        return found
+            weights[row] = np.array(result.attention[0][: len(targets[row])], dtype=np.float32)
+        return weights
 
     def _batch_size(self, decoding: DecodingConfig, longest: int, share: int) -> dict[str, Any]:
         """The options for the batch size of sources with at most `longest` positions; `share`: sources per worker."""
@@ -173,7 +175,7 @@ class CTranslate2Engine:
             "no_repeat_ngram_size": decoding.no_repeat_ngram_size,
             "max_input_length": 0,
             "suppress_sequences": [[self._tgt_pieces[index] for index in ids] for ids in forbidden],
-            # With a shortlist, the pieces of a longer sequence that are not on it are taken for others.
+            # With a shortlist, pieces of a longer sequence that are not on it would be mistaken for others.
             "use_vmap": all(len(ids) == 1 for ids in forbidden),
             # On a CPU, greedy search takes up to a tenth less time without the softmax.
             "return_scores": scores or decoding.beam_size > 1 or self._translator.device != "cpu",
@@ -188,25 +190,25 @@ class CTranslate2Engine:
         num_forced: int,
         forbidden: Mapping[int, Collection[tuple[int, ...]]],
     ) -> list[Hypothesis]:
-        """The hypotheses found, without those in which a token was impossible, and cut before forbidden tokens."""
-        found = []
+        """The hypotheses of a result, without those with an impossible token, and cut before forbidden tokens."""
+        hypotheses = []
         for pieces, score in zip(result.hypotheses, result.scores or [0.0], strict=True):
             ids = tuple(map(self._tgt_ids.__getitem__, pieces))
-            its_length = len(ids) + (len(ids) < max_length)  # shorter hypotheses end with </s>
-            log_prob = score * its_length**decoding.length_penalty
+            length = len(ids) + (len(ids) < max_length)  # shorter hypotheses end with </s>
+            log_prob = score * length**decoding.length_penalty
             if log_prob < _IMPOSSIBLE:
                 continue
             ids = ids[: _allowed_length(ids, forbidden, decoding.no_repeat_ngram_size, num_forced)]
-            found.append(Hypothesis.scored(ids, log_prob, decoding.length_penalty))
-        return found
+            hypotheses.append(Hypothesis.scored(ids, log_prob, decoding.length_penalty))
+        return hypotheses
 
 
 def _by_last_id(sequences: Iterable[tuple[int, ...]]) -> dict[int, list[tuple[int, ...]]]:
-    """Sequences of ids by the last of them."""
-    found: dict[int, list[tuple[int, ...]]] = {}
+    """Group sequences by their last id."""
+    groups: dict[int, list[tuple[int, ...]]] = {}
     for sequence in sequences:
-        found.setdefault(sequence[-1], []).append(sequence)
-    return found
+        groups.setdefault(sequence[-1], []).append(sequence)
+    return groups
 
 
 def _allowed_length(
@@ -215,16 +217,16 @@ def _allowed_length(
     no_repeat_ngram_size: int,
     num_forced: int = 0,
 ) -> int:
-    """The number of ids before the first that ends a forbidden sequence or a repeated n-gram, and is not forced.
+    """The number of ids before the first id, not forced, that ends a forbidden sequence or a repeated n-gram.
 
-    `forbidden` are the sequences by their last ids.
+    `forbidden` has the sequences by their last ids.
     """
     if forbidden.keys().isdisjoint(ids) and not _has_repeated_ngram(ids, no_repeat_ngram_size):  # nearly always
         return len(ids)
     seen: set[tuple[int, ...]] = set()
     for end in range(1, len(ids) + 1):
         ngram = ids[end - no_repeat_ngram_size : end] if 0 < no_repeat_ngram_size <= end else ()
-        is_forbidden = any(ids[:end][-len(one) :] == one for one in forbidden.get(ids[end - 1], ()))
+        is_forbidden = any(ids[:end][-len(banned) :] == banned for banned in forbidden.get(ids[end - 1], ()))
         if end > num_forced and (is_forbidden or (ngram and ngram in seen)):
             return end - 1
         seen.add(ngram)
@@ -239,20 +241,20 @@ def _has_repeated_ngram(ids: tuple[int, ...], size: int) -> bool:
 
 
 def _reached_limit(hypotheses: Sequence[Hypothesis], max_length: int, beam_size: int) -> bool:
-    """Whether a search was stopped at its maximum length.
+    """True if a search was stopped at its maximum length.
 
-    It then finishes K hypotheses of `max_length` tokens or, with `</s>`, one less. Fewer than K were finished before,
-    so at least one of these is among the best K.
+    It then finishes K hypotheses of `max_length` tokens, or one less with `</s>`. Fewer than K were finished before, so
+    at least one of these is among the best K.
     """
-    return len(hypotheses) < beam_size or any(len(one.tokens) >= max_length - 1 for one in hypotheses)
+    return len(hypotheses) < beam_size or any(len(hypothesis.tokens) >= max_length - 1 for hypothesis in hypotheses)
 
 
 def _groups(
     rows: Sequence[int], sources: Sequence[EncodedSource], limits: Sequence[int], minima: Sequence[int]
 ) -> Iterator[list[int]]:
-    """Groups of the rows, shortest source first, each with one minimum length.
+    """Group the rows by length, shortest source first; the rows of a group have one minimum length.
 
-    No limit of a group is more than twice another: what does not end takes little time.
+    No limit in a group is more than twice another, so that an output that never ends takes little time.
     """
     order = sorted(rows, key=lambda index: len(sources[index]))
     start = 0
@@ -264,7 +266,10 @@ def _groups(
 
 
 def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: str) -> CTranslate2Engine:
-    """The exported model, on a device: auto, cpu, cuda or cuda:N."""
+    """Load the exported model on a device: auto, cpu, cuda or cuda:N.
+
+    Raises `ConfigError` for another device, and `RunError` if the export is damaged or its model has diverged.
+    """
     ctranslate2 = import_ctranslate2()
     kind, _, index = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
@@ -276,7 +281,7 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
         kind = "cuda" if gpus else "cpu"
     cores = cores_to_use()
     workers = min(cores, MAX_WORKERS) if kind == "cpu" else 1
-    ctranslate2.set_log_level(logging.ERROR)  # it warns at length about types that the machine lacks
+    ctranslate2.set_log_level(logging.ERROR)  # else it warns at length about types that the machine lacks
     try:
         translator = ctranslate2.Translator(
             str(export.path),
@@ -288,8 +293,8 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
         )
         engine = CTranslate2Engine(translator, tokenizers)
         is_nan = math.isnan(engine.score([[tokenizers.src.special.eos]], [()])[0][0])
-    except (RuntimeError, ValueError, IndexError, MemoryError) as error:  # by what is damaged
+    except (RuntimeError, ValueError, IndexError, MemoryError) as error:  # depending on the damage
         raise RunError(f"{export.path}: CTranslate2 cannot load it: {error}") from None
-    if is_nan:  # which a greedy search without scores would not show
+    if is_nan:  # a greedy search without scores would not show it
         raise RunError(f"{export.path}: {DIVERGED}, or the export is damaged")
     return engine

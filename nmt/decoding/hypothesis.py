@@ -1,4 +1,4 @@
-"""What a search is given, and what it returns."""
+"""The data types of a search: requests and encoded sources in, hypotheses, scored tokens and word alignments out."""
 
 import dataclasses
 import math
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 
 EncodedSource: TypeAlias = "Sequence[int] | Vectors"
-"""A source as an engine reads it: ids without `</s>`, or vectors (S, F)."""
+"""A source as an engine reads it: ids without `</s>`, or vectors (S, F)"""
 
 DIVERGED = "the model's probabilities are not numbers (NaN): its training has diverged"
 
 
 class Hypothesis(NamedTuple):
-    """One decoded sequence."""
+    """A decoded sequence with its score."""
 
     tokens: tuple[int, ...]
-    """Its ids, including a forced prefix, without the start id and `</s>`."""
+    """The ids, including a forced prefix, without the start id and `</s>`"""
     log_prob: float
-    """Sum of the log-probabilities of its tokens, and of `</s>` if it was reached."""
+    """Sum of the log-probabilities of the tokens, and of `</s>` if it was reached"""
     score: float
     """`log_prob / max(1, len(tokens)) ** length_penalty`; hypotheses are ranked by it."""
 
     @classmethod
     def scored(cls, tokens: tuple[int, ...], log_prob: float, length_penalty: float) -> "Hypothesis":
-        """Compute the score, in the same way for all searches and engines; `</s>` does not count in the length."""
+        """Compute the score, the same way for all searches and engines; `</s>` does not count in the length."""
         return cls(tokens, log_prob, log_prob / max(1, len(tokens)) ** length_penalty)
 
 
@@ -38,10 +38,10 @@ class ScoredTokens(NamedTuple):
     """The pieces of a translation with the model's own log-probabilities, as `Engine.score` gives them."""
 
     tokens: tuple[str, ...] = ()
-    """The pieces, with `</s>` last, also if the translation was cut at its maximum length; none if it is too long for
-    the model, which has no number for it."""
+    """The pieces, with `</s>` last, even if the translation was cut at its maximum length. Empty if it is too long for
+    the model, and so has no score."""
     log_probs: tuple[float, ...] = ()
-    """One for each token, given the source and the tokens before it."""
+    """The log-probability of each token, given the source and the tokens before it"""
 
     @property
     def log_prob(self) -> float:
@@ -49,16 +49,16 @@ class ScoredTokens(NamedTuple):
         return math.fsum(self.log_probs) if self.tokens else math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {"tokens": self.tokens, "log_probs": [round(one, 6) for one in self.log_probs]}
+        """Return the JSON object for programs."""
+        return {"tokens": self.tokens, "log_probs": [round(log_prob, 6) for log_prob in self.log_probs]}
 
 
 @dataclasses.dataclass(frozen=True)
 class WordAlignment:
-    """Which word of a source belongs to which word of its translation; a language without spaces has characters."""
+    """Links between the words of a source and of its translation; between characters, in languages without spaces."""
 
     links: tuple[tuple[int, int], ...] = ()
-    """Numbers of a source word and of a target word, from 0."""
+    """Pairs of source and target word numbers, from 0"""
     num_src_words: int = 0
     num_tgt_words: int = 0
 
@@ -67,7 +67,7 @@ class WordAlignment:
         return " ".join(f"{src}-{tgt}" for src, tgt in self.links)
 
     def __add__(self, following: "WordAlignment") -> "WordAlignment":
-        """That of two consecutive parts of a text.
+        """Return the alignment of two consecutive parts of a text.
 
         >>> str(WordAlignment(((0, 0), (1, 1)), 2, 2) + WordAlignment(((1, 0),), 2, 1))
         '0-0 1-1 3-2'
@@ -82,29 +82,25 @@ class WordAlignment:
 NO_ALIGNMENT = WordAlignment()
 
 
-def best_of(found: Sequence[Sequence[Hypothesis]]) -> list[Hypothesis]:
-    """The first hypothesis of each source; `TrainingError` if one has none, or a score that is not a number."""
-    for hypotheses in found:
+def best_of(results: Sequence[Sequence[Hypothesis]]) -> list[Hypothesis]:
+    """Return the first hypothesis of each source; `TrainingError` if there is none, or its score is NaN."""
+    for hypotheses in results:
         if not hypotheses or math.isnan(hypotheses[0].score):
             raise TrainingError(DIVERGED)
-    return [hypotheses[0] for hypotheses in found]
+    return [hypotheses[0] for hypotheses in results]
 
 
 def forbidden_ids(special: SpecialIds) -> list[int]:
-    """The ids that no hypothesis may contain: padding, the start id and tags are no text, and `<unk>` is useless to a
-    reader.
+    """Return the ids that no hypothesis may contain: padding, the start id and tags, which are not text, and `<unk>`.
 
-    Some decoders start with `</s>`, which must stay allowed to end a hypothesis.
+    `</s>` stays allowed even where it is the start id, because it ends a hypothesis.
     """
     return sorted({special.pad, special.start, special.unk, *special.tags} - {special.eos})
 
 
-# ---- A request: what one call of a translator is to return beyond the best translations.
-
-
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How translations are drawn at random. Raises `ConfigError` for a value that defines no distribution.
+    """The settings of sampling. Raises `ConfigError` for a value that defines no distribution.
 
     The model's probabilities are raised to the power 1 / `temperature`. Of the result, the `top_k` most probable tokens
     remain, and of these the fewest whose probabilities sum to at least `top_p` (Holtzman et al. 2020,
@@ -114,15 +110,15 @@ class Sampling:
     temperature: float = 1.0
     """Near 0: almost always the most probable token; 1: the model's own distribution."""
     top_k: int = 0
-    """0: no such limit"""
+    """0: no limit"""
     top_p: float = 1.0
     seed: int = 1
-    """A draw depends on the seed, the source's ids, and its number among the draws for this source. So neither batches
-    nor the order of lines change it, and the same line gives the same samples wherever it occurs."""
+    """A draw depends on the seed, the source's ids, and its number among the draws for this source. So a line gives the
+    same samples wherever it occurs, in any batch."""
     count: int = 1
     """Number of draws for each source."""
     by_risk: bool = False
-    """Order the draws by their mean chrF against all of them (`nmt.decoding.mbr`), not as they were drawn."""
+    """True: the draws are ordered by their mean chrF against all of them (`nmt.decoding.mbr`)."""
 
     def __post_init__(self) -> None:
         wrong = (
@@ -142,18 +138,18 @@ class Sampling:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What one call of a translator is to return for each source, besides its translation."""
+    """The results requested from a call of a translator, for each source."""
 
     n_best: int | None = None
-    """Maximum number of hypotheses, best first; None: all that were found."""
+    """Maximum number of hypotheses, best first; None: no maximum."""
     num_scored: int = 0
-    """For this number of the hypotheses, best first, also their pieces and the log-probability of each."""
+    """The number of hypotheses, best first, whose pieces and their log-probabilities are returned, too."""
     sampling: Sampling | None = None
-    """None: the best translations are searched for."""
+    """None: a search for the best translations."""
     by_sentence: bool = False
-    """Each sentence of a line is translated by itself, and white space is kept; a line may hold line ends then."""
+    """True: each sentence of a line is translated separately, and white space, line ends included, is kept."""
     alignment: bool = False
-    """Also the word alignment."""
+    """True: the word alignment is returned, too."""
     scores: bool = True
     """False: scores may be 0; CTranslate2's greedy search on a CPU is faster without them."""
 

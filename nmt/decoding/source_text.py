@@ -1,7 +1,7 @@
-"""How a source becomes what a model reads: one path for translating, scoring and explaining.
+"""Source encoding: lines of text to ids, for translation, scoring and explanation alike.
 
-A line of text becomes ids; vectors stay as they are. To be scored or explained, a source must be one piece, and is cut
-at `data.max_length`; to be translated, a text that is longer is split.
+Vectors stay as they are. A source longer than `data.max_length` is split for translation; for scoring and explanation,
+which need it whole, it is cut.
 """
 
 import itertools
@@ -29,51 +29,51 @@ PIECE_CHARACTERS = 16  # maximum length of SentencePiece's pieces
 
 
 Item: TypeAlias = "str | Vectors"
-"""A source as a caller gives it: a line of text, or vectors (S, F)."""
+"""A source as a caller gives it: a line of text, or vectors (S, F)"""
 
 
 class PartedSource(NamedTuple):
-    """A source in the parts in which it is translated."""
+    """A source in parts that are translated separately."""
 
     parts: list[Part]
-    """Empty for an empty line. Of vectors, one without text."""
+    """None for an empty line; one without text for vectors"""
     encoded: list[EncodedSource]
-    """The same parts as the model reads them; of length 0 for those that are not translated but copied."""
+    """The same parts as the model reads them; of length 0 for parts that are copied"""
 
 
 class SourceEncoder(Protocol):
-    """Encodes sources as a model is to read them."""
+    """An encoder of sources into ids or vectors, as a model reads them."""
 
     def in_parts(self, numbered: Sequence[tuple[int, Item]], by_sentence: bool) -> list[PartedSource]:
-        """Sources for a translation: lines as a whole, or `by_sentence`; those that are too long, in smaller parts.
+        """Encode sources for translation: whole lines or, `by_sentence`, sentences; in smaller parts if too long.
 
-        The first of these is reported in the log with its number, and so is each source of vectors that is cut.
+        The number of the first line that is too long is logged, and that of each source of vectors that is cut.
         """
 
-    def encode(self, item: Item, place: str, done_to_it: str = "translated") -> EncodedSource:
-        """The ids of a line, without `</s>`, or vectors; of length 0 if there is nothing to translate.
+    def encode(self, item: Item, place: str, used: str = "translated") -> EncodedSource:
+        """Return the ids of a line, without `</s>`, or vectors; of length 0 if there is nothing to translate.
 
-        One that is cut is reported in the log: its `place`, and what is `done_to_it`.
+        A source that is cut is logged: its `place`, and that only the beginning is `used` (translated, read, ...).
         """
 
 
 def source_encoder(
     source: SourceConfig, tokenizer: Tokenizer, max_length: int, decoding: DecodingConfig, src_lang: str
 ) -> SourceEncoder:
-    """The encoder of a model's sources; each is cut at `max_length` positions."""
+    """Make the encoder of a model's sources, which have at most `max_length` positions."""
     if source.type == "text":
         return SourceText(tokenizer, max_length, decoding.lower_capitals, src_lang, decoding.copied)
     return SourceVectors(source, max_length)
 
 
 class SourceVectors:
-    """Checks vectors, or images as patches, and cuts them at `data.max_length`."""
+    """An encoder of vectors, or images as patches: checks them, and cuts them at `data.max_length`."""
 
     def __init__(self, source: VectorSource | ImageSource, max_length: int) -> None:
         self._source = source
         self._max_length = max_length
 
-    def encode(self, item: Item, place: str, done_to_it: str = "translated") -> "Vectors":
+    def encode(self, item: Item, place: str, used: str = "translated") -> "Vectors":
         """As `SourceEncoder.encode`; `ConfigError` for text, and for vectors with another number of features."""
         width = self._source.width
         if isinstance(item, str):
@@ -82,19 +82,19 @@ class SourceVectors:
             raise ConfigError(f"{place}: has the shape {item.shape}; this model reads vectors (S, {width})")
         if len(item) > self._max_length:
             message = "%s: %d vectors; only the first %d (data.max_length) are %s"
-            log.warning(message, place, len(item), self._max_length, done_to_it)
+            log.warning(message, place, len(item), self._max_length, used)
         return item[: self._max_length]
 
     def in_parts(self, numbered: Sequence[tuple[int, Item]], by_sentence: bool) -> list[PartedSource]:
-        """As `SourceEncoder.in_parts`: one part each; `ConfigError` as for `encode`."""
+        """As `SourceEncoder.in_parts`, with a single part for each; `ConfigError` as for `encode`."""
         return [PartedSource([Part("")], [self.encode(item, f"line {number}")]) for number, item in numbered]
 
 
 class SourceText:
-    """Encodes source lines as a model is to read them.
+    """An encoder of lines of text.
 
-    A line that is all capitals is lowercased if `decoding.lower_capitals` says so. Then it is normalized and split into
-    pieces. In a translation, parts that are copied (`decoding.copied`) have none, and the others have the line's tag.
+    With `decoding.lower_capitals`, a line in all capitals is lowercased. Then it is normalized and split into pieces.
+    In a translation, parts that are copied (`decoding.copied`) have no pieces, and the others have the line's tag.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SourceText:
         self._dotless_i = lower_capitals and has_dotless_i(base_language(src_lang))
         self._reported = False
 
-    def encode(self, item: Item, place: str, done_to_it: str = "translated") -> list[int]:
+    def encode(self, item: Item, place: str, used: str = "translated") -> list[int]:
         """As `SourceEncoder.encode`; `ConfigError` for vectors."""
         tag, line = self._line(item, place)
         (ids,) = self._encoded([(tag, beginning(line, self._max_length))])
@@ -123,7 +123,7 @@ class SourceText:
                 place,
                 f"{len(ids)} pieces" if len(line) <= LONG_LINE_CHARACTERS else f"{len(line):,} characters",
                 self._max_length,
-                done_to_it,
+                used,
             )
             ids = ids[: self._max_length]
         return ids
@@ -146,17 +146,17 @@ class SourceText:
                     self._reported = True
                 smaller = self._emoji_apart(self._smaller_parts(tag, part))
                 source.parts.extend(smaller)
-                source.encoded.extend(self._ids(tag, one.text) for one in smaller)
+                source.encoded.extend(self._ids(tag, smaller_part.text) for smaller_part in smaller)
             sources.append(source)
         return sources
 
     def _tagged_parts(self, item: Item, place: str, by_sentence: bool) -> list[tuple[int | None, Part]]:
-        """The parts of a line, however long, each with its target tag."""
+        """The parts of a line, of any length, each with its target tag."""
         first_tag, line = self._line(item, place)
         parts = split_sentences(line, self._src_lang) if by_sentence else [Part(self._tokenizer.normalize(line))]
         tag, before, tagged = first_tag, "", []
         for part in self._emoji_apart(parts):
-            if "\n" in before:  # a further line, which may have a tag of its own
+            if "\n" in before:  # another line, which may have its own tag
                 tag = first_tag
             own_tag, text = self._split_tag(part.text)
             tag, before = tag if own_tag is None else own_tag, part.after
@@ -164,10 +164,10 @@ class SourceText:
         return tagged
 
     def _emoji_apart(self, parts: list[Part]) -> list[Part]:
-        return [one for part in parts for one in emoji_apart(part)] if "symbols" in self._copied else parts
+        return [smaller for part in parts for smaller in emoji_apart(part)] if "symbols" in self._copied else parts
 
     def _line(self, item: Item, place: str) -> tuple[int | None, str]:
-        """The target tag that a line begins with, if any, and the line without it."""
+        """The target tag at the beginning of a line, or None, and the line without it."""
         if not isinstance(item, str):
             raise ConfigError(f"{place}: holds vectors, and this model reads text")
         tag, line = self._split_tag(item)
@@ -181,20 +181,20 @@ class SourceText:
         return tag, text if tag is None else rest.lstrip()
 
     def _ids_that_fit(self, texts: Sequence[tuple[int | None, str]]) -> list[list[int] | None]:
-        """The ids of parts of lines, each with its tag; none if it is copied, and None if they are too many."""
-        found: list[list[int] | None] = [[] if is_copied(text, self._copied) else None for _, text in texts]
+        """The ids of parts of lines, each with its tag; empty for a copied part, None for a part that is too long."""
+        results: list[list[int] | None] = [[] if is_copied(text, self._copied) else None for _, text in texts]
         longest = characters_of(self._max_length)
-        rest = [index for index, (_, text) in enumerate(texts) if found[index] is None and len(text) <= longest]
+        rest = [index for index, (_, text) in enumerate(texts) if results[index] is None and len(text) <= longest]
         for index, ids in zip(rest, self._encoded([texts[index] for index in rest]), strict=True):
-            found[index] = ids if len(ids) <= self._max_length else None
-        return found
+            results[index] = ids if len(ids) <= self._max_length else None
+        return results
 
     def _ids(self, tag: int | None, text: str) -> list[int]:
-        """The ids of a part of a line; none if it is copied."""
+        """The ids of a part of a line; empty if it is copied."""
         return [] if is_copied(text, self._copied) else self._encoded([(tag, text)])[0]
 
     def _encoded(self, texts: Sequence[tuple[int | None, str]]) -> list[list[int]]:
-        """The ids of texts, each with its tag: all of one tag at once, which takes half the time."""
+        """The ids of texts, each with its tag. Texts of the same tag are encoded together, in half the time."""
         ids: list[list[int]] = []
         for tag, group in itertools.groupby(texts, key=operator.itemgetter(0)):
             lines = [self._tokenizer.normalize(text) for _, text in group]
@@ -206,23 +206,23 @@ class SourceText:
         return ids
 
     def _smaller_parts(self, tag: int | None, part: Part) -> list[Part]:
-        """Sentences; those that are too long in several parts."""
+        """The sentences of a part; those that are too long, in several parts."""
         *sentences, last = split_sentences(part.text, self._src_lang)
         sentences.append(Part(last.text, last.after + part.after))
         return [
-            one
+            smaller
             for sentence in sentences
-            for one in split_to_fit(sentence, lambda text: self._ids_that_fit([(tag, text)]) != [None])
+            for smaller in split_to_fit(sentence, lambda text: self._ids_that_fit([(tag, text)]) != [None])
         ]
 
 
 def characters_of(num_pieces: int) -> int:
-    """Number of characters that are more than a text of this many pieces has, if it has no long runs of spaces."""
+    """An upper bound of the number of characters in N pieces, without long runs of spaces."""
     return max(LONG_LINE_CHARACTERS, 2 * PIECE_CHARACTERS * num_pieces)
 
 
 def beginning(line: str, num_pieces: int) -> str:
-    """The beginning of a long line, long enough that the rest cannot affect its first `num_pieces` pieces.
+    """Cut a very long line where the rest cannot affect its first `num_pieces` pieces.
 
     A tokenizer reads several spaces as one, and Unicode's NFC composes up to three characters into one.
     """

@@ -1,4 +1,4 @@
-"""Text in, text out: lines are batched by length, and returned in order."""
+"""The translator: text in, text out. Lines are searched in batches by length, and returned in order."""
 
 import dataclasses
 import functools
@@ -35,51 +35,50 @@ if TYPE_CHECKING:
     from nmt.decoding.alignment import WordAligner
 
 
-LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
+LINES_AT_ONCE = 2000  # enough to sort by length, few enough for memory
 
 Status: TypeAlias = Literal["translated", "empty", "copied", "cut", "ended at max_length"]
-"""How a translation came about. The model saw nothing of what is `empty` or `copied`, and only the beginning of vectors
-that are `cut` at `data.max_length`; it did not finish what `ended at max_length`, or at the limit of
-`decoding.max_length_ratio`."""
+"""The origin of a translation. `empty` and `copied` parts are not read by the model; of vectors that are `cut` at
+`data.max_length` it reads the beginning; an output that `ended at max_length`, or at the limit of
+`decoding.max_length_ratio`, is unfinished."""
 
 
 class Translation(NamedTuple):
-    """The translation of one line."""
+    """The translation of a line."""
 
     text: str
     num_tokens: int
-    """Number of pieces of the text."""
+    """Number of pieces of the text"""
     alignment: WordAlignment = NO_ALIGNMENT
     """Empty unless it was requested."""
     score: float = 0.0
-    """`Hypothesis.score` of the text; 0 for a line that is empty or copied. Of a line in parts, the log-probabilities
-    and numbers of pieces of all parts are added."""
+    """`Hypothesis.score` of the text; 0 for a line that is empty or copied. For a line in parts, it is computed from
+    the sums of the log-probabilities and numbers of pieces."""
     n_best: tuple[tuple[str, float], ...] = ()
-    """The translations found and their scores, best first, beginning with `text`: at most `Request.n_best`. Empty for a
-    line that is empty or copied. Two may be the same text in different pieces. Samples are in the order in which they
-    were drawn, or by their expected chrF (`Sampling.by_risk`). Of a line in parts, the best of each, the second of
-    each, ..."""
+    """At most `Request.n_best` translations with their scores, best first, beginning with `text`. Empty for a line that
+    is empty or copied. Two may be the same text in different pieces. Samples are in the order of the draws, or by their
+    expected chrF (`Sampling.by_risk`). For a line in parts: the best of each part, the second of each, ..."""
     scored: tuple[ScoredTokens, ...] = ()
     """The pieces and log-probabilities of the first `Request.num_scored` of `n_best`; each part ends with `</s>`."""
     status: tuple[Status, ...] = ("translated",)
-    """One for each part that has text; of `text`, not of the rest of `n_best`."""
+    """The status of each part that has text, in `text`, not in the rest of `n_best`"""
 
 
 class _TranslatedPart(NamedTuple):
-    """What was found for a part of a line."""
+    """The hypotheses of a part of a line, as texts."""
 
     status: Status
     texts: Sequence[str]
-    """Of each hypothesis, or the part's own text if it is copied."""
+    """The text of each hypothesis, or the part's own text if it is copied"""
     hypotheses: Sequence[Hypothesis] = ()
     alignment: WordAlignment = NO_ALIGNMENT
     scored: tuple[ScoredTokens, ...] = ()
 
 
 class Translator:
-    """Translates lines of text with an engine and the tokenizers that its model was trained with.
+    """A translator of lines of text, with an engine and the tokenizers that its model was trained with.
 
-    The sources of a model of vectors or images are arrays (S, F) instead of lines. Several threads may use one at once.
+    The sources of a model of vectors or images are arrays (S, F) instead of lines. Threads may share a translator.
     """
 
     def __init__(
@@ -100,16 +99,16 @@ class Translator:
 
     @property
     def engine_name(self) -> str:
-        """The engine's name, recorded with results."""
+        """Name of the engine, recorded with results."""
         return self._engine.name
 
     def translate(
         self, lines: Iterable[Item], numbers: Iterable[int] | None = None, request: Request = BEST
     ) -> list[str]:
-        """The translation of each line or source of vectors, in order; an empty one gives an empty line.
+        """Translate lines or sources of vectors, in order; an empty source gives an empty line.
 
         A line with more than `data.max_length` pieces is translated in parts, with a warning that contains its number:
-        from `numbers`, one for each line, or counted from 1. Raises errors as `stream` does.
+        that in `numbers`, or counted from 1. Raises errors as `stream` does.
         """
         if isinstance(lines, str):
             raise TypeError("translate expects a list of lines, not one string")
@@ -127,13 +126,15 @@ class Translator:
         prefixes: Iterable[str] | str | None = None,
         request: Request = BEST,
     ) -> Iterator[Translation]:
-        """Translations of any number of lines, in order, each as soon as it and all before it are done.
+        """Translate any number of lines, in order; a line is yielded as soon as it and all lines before it are done.
 
-        One block is held in memory at a time; batches are made within it. Warnings count lines from `first`. With
-        `prefixes`, one text for all lines or one for each, a line's translation begins with it; white space at its ends
-        is ignored. Raises `DataError` if a prefix has a word that is not in the vocabulary, or there are too few
-        or too many; `ConfigError` for a `request` of samples from CTranslate2, or of alignments of vectors; and
-        `RunError` for one of alignments by a model without attention.
+        A block is held in memory at a time; batches are made within it. Warnings count lines from `first`. `prefixes`
+        are the texts that translations begin with, one for all lines or one for each; white space at their ends is
+        ignored.
+
+        Raises `DataError` if a prefix has a word outside the vocabulary, or the numbers of prefixes and lines differ;
+        `ConfigError` for a `request` of samples from CTranslate2, or of alignments of vectors; and `RunError` for
+        alignments by a model without attention.
 
         >>> (translation,) = nmt.load("runs/multi30k_en_de").stream([["A dog runs."]])
         >>> [(text, round(score, 2)) for text, score in translation.n_best[:3]]
@@ -163,20 +164,20 @@ class Translator:
         positions_at_once = max(1, self._decoding.batch_tokens * self._engine.batches_at_once // draws)
         for batch in [*batches_by_length(sources, positions_at_once), []]:
             if batch:
-                of_batch = None if forced is None else [forced[index] for index in batch]
-                found = self._search([sources[index] for index in batch], request, of_batch)
-                for index, part in zip(batch, found, strict=True):
+                prefixes = None if forced is None else [forced[index] for index in batch]
+                results = self._search([sources[index] for index in batch], request, prefixes)
+                for index, part in zip(batch, results, strict=True):
                     done[index] = part
             while remaining and None not in (parts := done[start : start + len(remaining[0][1].parts)]):
                 (number, item), line = remaining.popleft()
-                found = [part for part in parts if part is not None]
+                finished = [part for part in parts if part is not None]
                 if not isinstance(item, str) and len(item) > len(line.encoded[0]):
-                    found = [found[0]._replace(status="cut")]
-                yield self._joined(number, line, found)
+                    finished = [finished[0]._replace(status="cut")]
+                yield self._joined(number, line, finished)
                 start += len(parts)
 
     def _joined(self, number: int, line: PartedSource, parts: Sequence[_TranslatedPart]) -> Translation:
-        """The translation of a line from those of its parts."""
+        """Join the translations of a line's parts."""
         for source, part in zip(line.parts, parts, strict=True):
             log.debug("line %d: %s: %r -> %r", number, part.status, source.text, part.texts[0])
         if len(parts) == 1 and not line.parts[0].after:  # true for most lines, which saves time
@@ -195,8 +196,8 @@ class Translator:
             of_rank = [part.hypotheses[rank] for part in filled]
             if len(of_rank) == 1:
                 return of_rank[0].score
-            tokens = tuple(token for one in of_rank for token in one.tokens)
-            log_prob = sum(one.log_prob for one in of_rank)
+            tokens = tuple(token for hypothesis in of_rank for token in hypothesis.tokens)
+            log_prob = sum(hypothesis.log_prob for hypothesis in of_rank)
             return Hypothesis.scored(tokens, log_prob, self._decoding.length_penalty).score
 
         filled = [part for part in parts if part.hypotheses]
@@ -210,12 +211,12 @@ class Translator:
         return Translation(n_best[0][0], num_tokens, alignment, n_best[0][1], n_best, scored, status)
 
     def _copied(self, text: str, request: Request) -> _TranslatedPart:
-        """A part that is not translated; an empty one, too."""
+        """The result of a part that is not translated: copied or empty."""
         alignment = self._word_aligner.align_copy(text) if request.alignment else NO_ALIGNMENT
         return _TranslatedPart("copied" if text else "empty", [_in_one_line(text)], alignment=alignment)
 
     def _forced(self, prefix: str, number: int, line: PartedSource) -> list[list[int]]:
-        """The ids of the text that each part's translation begins with: the prefix for the first that has text."""
+        """The ids that each part's translation begins with: the prefix for the first part that has text, else none."""
         first = next((place for place, source in enumerate(line.encoded) if len(source)), 0)
         return [
             self._prefix_ids(prefix, number, len(source)) if place == first else []
@@ -239,7 +240,7 @@ class Translator:
 
     @functools.cached_property
     def _word_aligner(self) -> "WordAligner":
-        from nmt.decoding.alignment import WordAligner  # which imports numpy
+        from nmt.decoding.alignment import WordAligner  # imports numpy
 
         return WordAligner(self._engine, self._tokenizers, *self._languages)
 
@@ -254,10 +255,10 @@ class Translator:
         else:
             results = self._engine.search(sources, decoding, prefixes, request.scores)
         parts = []
-        for source, hypotheses in zip(sources, results, strict=True):  # each becomes text while the rest is searched
-            (best,) = best_of([hypotheses])  # raises an error if it is not a number
+        for source, hypotheses in zip(sources, results, strict=True):  # texts are made while the rest is searched
+            (best,) = best_of([hypotheses])  # raises an error for NaN
             if request.sampling and request.sampling.by_risk:
-                from nmt.decoding.mbr import by_risk  # which imports numpy
+                from nmt.decoding.mbr import by_risk  # imports numpy
 
                 hypotheses = [hypotheses[index] for index in by_risk([self._decode(one.tokens) for one in hypotheses])]
                 best = hypotheses[0]
@@ -275,12 +276,16 @@ class Translator:
         return parts
 
     def _scored(
-        self, sources: Sequence[EncodedSource], found: Sequence[Sequence[Hypothesis]], wanted: int
+        self, sources: Sequence[EncodedSource], results: Sequence[Sequence[Hypothesis]], count: int
     ) -> list[tuple[ScoredTokens, ...]]:
-        """The pieces and log-probabilities of each source's first `wanted` hypotheses."""
-        pairs = [(source, one.tokens) for source, of_one in zip(sources, found, strict=True) for one in of_one[:wanted]]
+        """The pieces and log-probabilities of each source's first `count` hypotheses."""
+        pairs = [
+            (source, hypothesis.tokens)
+            for source, hypotheses in zip(sources, results, strict=True)
+            for hypothesis in hypotheses[:count]
+        ]
         scored = iter(scored_pairs(self._engine, self._tokenizers.tgt, pairs, self._decoding.batch_tokens))
-        return [tuple(itertools.islice(scored, min(wanted, len(of_one)))) for of_one in found]
+        return [tuple(itertools.islice(scored, min(count, len(hypotheses)))) for hypotheses in results]
 
     def _decode(self, tokens: Sequence[int]) -> str:
         return _in_one_line(self._tokenizers.tgt.decode(tokens))  # byte pieces may encode a line break
@@ -300,12 +305,12 @@ def scored_pairs(
 ) -> list[ScoredTokens]:
     """The pieces of each pair's target and their log-probabilities; none where the target is None."""
     scored = [ScoredTokens()] * len(pairs)
-    # Of a pair's two sides, the longer one, with </s>, decides how many positions it takes; 0: it is not scored.
+    # A pair takes the positions of its longer side, with </s>; 0: it is not scored.
     sides = [range(0 if tgt is None else max(len(src), len(tgt)) + 1) for src, tgt in pairs]
     for batch in batches_by_length(sides, batch_tokens * engine.batches_at_once):
         targets = [pairs[index][1] or () for index in batch]
-        found = engine.score([pairs[index][0] for index in batch], targets)
-        for index, ids, log_probs in zip(batch, targets, found, strict=True):
+        scores = engine.score([pairs[index][0] for index in batch], targets)
+        for index, ids, log_probs in zip(batch, targets, scores, strict=True):
             if any(map(math.isnan, log_probs)):
                 raise TrainingError(DIVERGED)
             scored[index] = ScoredTokens(tuple(tokenizer.pieces([*ids, tokenizer.special.eos])), tuple(log_probs))
@@ -315,7 +320,7 @@ def scored_pairs(
 def with_prefixes(
     blocks: Iterable[Sequence[Item]], prefixes: Iterable[str] | str | None, first: int
 ) -> Iterator[tuple[Sequence[Item], list[str] | None]]:
-    """Each block with the prefixes of its lines; `DataError` if there are not as many prefixes as lines."""
+    """Yield each block with the prefixes of its lines; `DataError` if the numbers of prefixes and lines differ."""
     if isinstance(prefixes, str):
         yield from ((block, [prefixes] * len(block)) for block in blocks)
         return
@@ -331,9 +336,9 @@ def with_prefixes(
 
 
 def batches_by_length(sources: Sequence[Sized], batch_tokens: int) -> Iterator[list[int]]:
-    """Batches of the indices of nonempty sources, longest first, each of at most `batch_tokens` positions.
+    """Batch the indices of nonempty sources, longest first, with at most `batch_tokens` positions a batch.
 
-    A batch holds at least one source, however long.
+    A batch holds at least one source, of any length.
     """
     order = sorted(
         (index for index in range(len(sources)) if len(sources[index])), key=lambda index: -len(sources[index])
@@ -354,7 +359,7 @@ def load(
     tgt_tag: str | None = None,
     own_process: bool = False,
 ) -> Translator:
-    """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
+    """Load the translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
     `model` is the folder or name of a run, or the folder of an export; by default the newest run under ./runs. Several,
     `load(["runs/a", "runs/b"])`, are an ensemble, with the search settings of the first and the least
@@ -379,7 +384,7 @@ def load(
     tokenizers = shared_tokenizers(runs, tgt_tag)
     loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision)
     if own_process and loaded.name == "torch":
-        from nmt.system import devices  # which imports torch
+        from nmt.system import devices  # imports torch
 
         devices.configure_process()
     languages = (configs[0].data.src_lang, configs[0].data.tgt_lang)
@@ -387,13 +392,11 @@ def load(
     return Translator(tokenizers, loaded, decoding, max_src_length, languages, configs[0].source)
 
 
-# ---- A translation as a JSON object, for programs.
-
-
 def as_json(translation: Translation, n_best: int = 0, alignment: bool = False, tokens: bool = False) -> str:
-    """One line of JSON: text and score; with `alignment` the word alignment, and with `n_best` a list of as many
-    hypotheses. With `tokens`, each text has its tokens and log_probs, too. The score of an empty line is null; status
-    has an entry for each part of the line.
+    """Return a translation as a line of JSON: text, score, and status, with an entry for each part of the line.
+
+    The score of an empty line is null. `n_best` adds a list of at most N hypotheses, `alignment` the word alignment,
+    and `tokens` the tokens and log_probs of each text.
 
     >>> as_json(Translation("Hallo", 1, n_best=(("Hallo", -0.5),)))
     '{"text": "Hallo", "score": -0.5, "status": ["translated"]}'
