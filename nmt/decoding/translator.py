@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LINES_AT_ONCE = 2000  # enough to sort by length, few enough for memory
 
 Status: TypeAlias = Literal["translated", "empty", "copied", "cut", "ended at max_length"]
-"""The origin of a translation. `empty` and `copied` parts are not read by the model; of vectors that are `cut` at
+"""The status of a part of a line. `empty` and `copied` parts are not read by the model; of vectors that are `cut` at
 `data.max_length` it reads the beginning; an output that `ended at max_length`, or at the limit of
 `decoding.max_length_ratio`, is unfinished."""
 

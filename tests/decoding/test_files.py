@@ -43,7 +43,7 @@ MADE_FROM = {"model": "one", "search": {"beam_size": 5}}
 
 
 class Shouting:
-    """Translates into capitals, and stops after some lines."""
+    """A translator into capitals that stops after some lines."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.stop_after = stop_after
@@ -62,7 +62,7 @@ class Shouting:
 
 
 class Repeating:
-    """Writes each line's prefix before it in capitals."""
+    """A translator that writes each line's prefix before it in capitals."""
 
     def stream(
         self, blocks: Iterable[Sequence[str]], first: int, prefixes: Iterable[str] | None, request: Request

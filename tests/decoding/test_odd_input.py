@@ -104,7 +104,7 @@ def test_nothing_is_lost_where_emoji_are_apart(text: str) -> None:
 
 
 class ShoutingEngine:
-    """Both of its hypotheses are what it reads, in capitals, with "!"; it records what it reads."""
+    """An engine whose two hypotheses are its source in capitals, with "!"; it records its sources."""
 
     name = "shouting"
     batches_at_once = 1

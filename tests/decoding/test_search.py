@@ -449,13 +449,13 @@ def may_follow(token: int, prefix: Prefix, min_length: int, no_repeat: int) -> b
 
 
 def repeats(tokens: Prefix, size: int) -> bool:
-    """Whether `size` tokens in a row occur in it twice."""
+    """True if an n-gram of `size` tokens occurs twice."""
     ngrams = [tokens[start : start + size] for start in range(len(tokens) - size + 1)]
     return len(set(ngrams)) < len(ngrams)
 
 
 def repeats_at_its_end(tokens: Prefix, size: int) -> bool:
-    """Whether its last `size` tokens occur in it before; a forced prefix may hold other repetitions."""
+    """True if the last `size` tokens occur before, too; a forced prefix may hold other repetitions."""
     return any(tokens[start : start + size] == tokens[-size:] for start in range(len(tokens) - size))
 
 
