@@ -169,7 +169,8 @@ def announce(
         sizes = f"{tgt_size:,} pieces for the target; the sources are {config.source.description()}"
     counts = model.parameter_counts()
     parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""
+    count = torch.get_num_threads()
+    threads = f" ({count} {'thread' if count == 1 else 'threads'})" if prepared.device.type == "cpu" else ""
     limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
     num_frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
     frozen = f"; {', '.join(settings.freeze)} frozen, {num_frozen:,} parameters" if settings.freeze else ""
