@@ -40,6 +40,11 @@ class Share(NamedTuple):
         return 0 if self.is_extra else sum(batch.num_tgt_tokens for batch in self.batches)
 
 
+def updates_from(begin: int, end: int, count: int) -> list[range]:
+    """Divide the batches `begin` to `end` into updates of `count`; an epoch's last update may have fewer."""
+    return [range(start, min(start + count, end)) for start in range(begin, end, count)]
+
+
 def cut(plan: Plan, parts: int) -> Plan:
     """The batches, each cut into N parts; part n takes every N-th pair, so that the parts have similar lengths.
 
@@ -69,8 +74,7 @@ class Feed:
         """This process's share of each update, starting at batch `begin` of an epoch's plan."""
         settings = self._config.training
         parts = cut(plan, settings.parts)
-        count, end = settings.batches_per_update, len(plan)
-        updates = [range(start, min(start + count, end)) for start in range(begin, end, count)]  # the last may be less
+        updates = updates_from(begin, len(plan), settings.batches_per_update)
         non_empty = [  # a batch of few pairs has fewer parts
             [part for part in range(whole.start * settings.parts, whole.stop * settings.parts) if len(parts[part])]
             for whole in updates

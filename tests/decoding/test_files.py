@@ -644,7 +644,7 @@ def test_a_stopped_translation_continues(in_solved: Path, tmp_path: Path, cli: C
     assert code == 0, err
     assert output.read_bytes() == straight
     assert cli(*command[3:], "--continue")[0] == 0
-    assert "is finished" in cli(*command[3:], "--continue")[2]
+    assert "already finished" in cli(*command[3:], "--continue")[2]
 
 
 def test_the_last_line_reports_count_and_speed(in_solved: Path, tmp_path: Path, cli: Cli) -> None:

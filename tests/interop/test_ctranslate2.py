@@ -733,7 +733,7 @@ def test_the_documented_install_without_torch_is_enough(run: RunFolder, tmp_path
     """Of the packages that docs/exporting.md names for another machine, and nothing else."""
     page = (Path(__file__).parents[2] / "docs" / "exporting.md").read_text(encoding="utf-8")
     (to_translate,) = re.findall(r"^pip install (ctranslate2 .*\w)$", page, re.MULTILINE)
-    (to_evaluate,) = re.findall(r"^pip install (.*\w) +# also for nmt eval$", page, re.MULTILINE)
+    (to_evaluate,) = re.findall(r"^pip install (.*\w) +# also for nmt eval", page, re.MULTILINE)
     export_ctranslate2(run, "float32", device="cpu")
     (tmp_path / "a.txt").write_text("1 2\n")
     model = ["--model", str(run.exports / "ctranslate2-float32")]
