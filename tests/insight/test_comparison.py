@@ -397,7 +397,7 @@ def test_a_file_with_both_sides_is_compared_as_two_texts(two_runs: Path, cli: Cl
         (["copy", "worse", "--ref", "test.de"], "--ref FILE needs the text to translate; add --src FILE"),
         (["copy", "no-run"], "no-run: no such run"),
         (["copy", "worse", "--output", "page.txt"], "its name should end in .html"),
-        (["copy", "worse", "--output", "no/page.html"], "not a file in a folder that exists"),
+        (["copy", "worse", "--output", "no/page.html"], "is not a file in an existing folder"),
         (["--hyp", "test.de", "--hyp", "val.de", "--ref", "train.de"], "test.de has 50 lines, train.de has"),
         (["--hyp", "test.de", "--hyp", "none.de", "--ref", "test.de"], "none.de: no such file"),
         (["--hyp", "test.de", "--hyp", "test.en", "--ref", "plain"], "language of the references is not known"),
