@@ -73,7 +73,7 @@ def share_in_script(line: str, scripts: frozenset[str], other: str = "") -> floa
     """The share of a line's letters that are in the scripts; 1 without letters of other scripts or without `scripts`.
 
     A vowel sign, as in Hindi, counts as a letter. A single letter of another script is a symbol. A word of another
-    script that stands in the `other` line, too, is a name or a code and does not count, unless it is all of the line.
+    script that is also in the `other` line is a name or a code and does not count, unless it is all of the line.
     In scripts whose characters are syllables or words (Han, kana, Hangul), a word of an alphabet counts as one letter:
     with Microsoft in it, a Chinese line is still Chinese.
     """

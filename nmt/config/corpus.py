@@ -174,7 +174,7 @@ class TrainingFiles(CorpusFiles):
 
     weight: Annotated[float, Field(gt=0, le=10_000)] = 1.0
     """Number of times that each pair of this corpus occurs in an epoch. With 2.5, every pair occurs twice, and half of
-    the pairs, sampled anew for each epoch, a third time."""
+    the pairs, sampled again for each epoch, a third time."""
     tag: Annotated[str, Field(min_length=1)] | None = None
     """One of `tokenizer.tags`, put before each source of this corpus in training, never in translation. A tag for
     machine-translated text makes the model learn less of its style (Caswell et al. 2019)."""

@@ -132,7 +132,7 @@ class DataConfig(TextConfig):
     as all corpora together. 1 keeps the sizes; higher values make them more equal (5 is usual). `null`: off."""
     replay: Rate = 0.0
     """With `training.init_from`: share of each epoch's pairs that comes from the base run's training corpora, so that
-    the model forgets less. The pairs are sampled anew for each epoch, by the weights of those corpora. 0: off."""
+    the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
     exclude: tuple[Annotated[CorpusFiles, AfterValidator(in_the_languages)], ...] = ()
     """Further held-out texts, such as a test set for later: training pairs that share their source or target with one
     of their pairs are dropped. With `training.init_from`, the default is the held-out text of the base run."""

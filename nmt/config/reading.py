@@ -128,7 +128,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        """The node's text, if it may stand in a name."""
+        """The node's text; an error for characters that no name or text may hold."""
         if isinstance(node.value, str) and _UNWRITABLE.search(node.value):
             raise _problem(node, f"{_short(node.value)} holds a character that is not allowed in a name or text")
         return super().construct_scalar(node)

@@ -15,7 +15,7 @@ from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
 
 
 class AugmentationConfig(Section):
-    """Random changes to training pairs, drawn anew each time a pair is used; never in validation or translation."""
+    """Random changes to training pairs, drawn again each time a pair is used; never in validation or translation."""
 
     subword_sampling: Rate = 0.0
     """Subword regularization: split words into pieces at random. With `tokenizer.type: bpe`, each merge is skipped with
@@ -45,7 +45,7 @@ class AugmentationConfig(Section):
 
     @property
     def changes_text(self) -> bool:
-        """True if sentences are tokenized anew each time they are used."""
+        """True if sentences are tokenized again each time they are used."""
         return any((self.subword_sampling, self.copies, self.typed_input))
 
     @property

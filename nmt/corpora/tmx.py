@@ -20,19 +20,13 @@ from xml.sax.saxutils import quoteattr
 from nmt.corpora.lines import opened
 from nmt.corpora.tables import NumberedPair, listed, one_line
 from nmt.errors import DataError
-from nmt.system.console import log
+from nmt.system.console import warn_once
 
 InlineTags = Literal["drop", "keep"]
 _CHUNK_BYTES = 1 << 16
 _SAMPLE_BYTES = 1 << 20
 # Elements with code of the original document; a <sub> in them is text of another sentence.
 _CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
-
-
-@functools.cache
-def warn_once(message: str) -> None:
-    """Warn once of a file that is read several times: to count, for the vocabulary, to encode."""
-    log.warning(message)
 
 
 def read_tmx(

@@ -13,9 +13,9 @@ from nmt.config.formats import pairs_format
 from nmt.config.training import Config
 from nmt.corpora.hashes import CACHE, corpus_keys
 from nmt.corpora.lines import undecoded
-from nmt.corpora.tmx import read_tmx, warn_once
+from nmt.corpora.tmx import read_tmx
 from nmt.errors import DataError
-from nmt.system.console import log
+from nmt.system.console import log, warn_once
 from nmt.system.files import building, read_json, write_json
 
 

@@ -23,7 +23,7 @@ from nmt.errors import DataError, RunError
 from nmt.evaluation.metrics import Score, bleu_tokenizer, metric_names
 from nmt.runs.exports import ModelFile
 from nmt.runs.folder import Recorded, RunFolder
-from nmt.system.console import log
+from nmt.system.console import warn_once
 from nmt.system.files import file_sha256, write_json, write_text
 
 
@@ -132,12 +132,7 @@ def _readable(run: RunFolder) -> Iterator[tuple[Path, Evaluated]]:
         try:
             yield path, Evaluated.read(path)
         except RunError as error:
-            _warn_once(str(error))
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    log.warning("%s", message)
+            warn_once(str(error))
 
 
 def stored_evaluations(run: RunFolder, with_text: bool = True) -> list[Stored]:

@@ -73,8 +73,8 @@ def adapt(
 ) -> Adaptation:
     """Write the configuration of an adaptation, train with it as `nmt train` does, and average without general text.
 
-    Raises the errors of `write_plan` and of the training. If that never began, the configuration is removed, since it
-    would stand in the way of the corrected command.
+    Raises the errors of `write_plan` and of the training. If that never began, also because of a signal, the
+    configuration is removed: the corrected command writes another.
     """
     file = Path(f"{run.name}.yaml")
     plan = write_plan(base, data, keep, overrides, file, fresh)

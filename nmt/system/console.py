@@ -5,6 +5,7 @@ library, Python's logging shows the warnings alone; the command line shows all. 
 """
 
 import contextlib
+import functools
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -41,6 +42,12 @@ def show_messages(level: int = logging.INFO) -> None:
     """Write this process's messages of a level or above, by default all, to standard error."""
     logging.getLogger().addHandler(_CONSOLE)
     log.setLevel(level)
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Log a warning the first time only, for a file that is read several times."""
+    log.warning("%s", message)
 
 
 def progress_bar(**options: Any) -> "tqdm[Any] | None":

@@ -18,9 +18,10 @@ from nmt.config.training import Config
 from nmt.corpora.hashes import CACHE
 from nmt.corpora.pairs import count_pairs, places_of, read_blocks, read_pairs
 from nmt.corpora.tables import NumberedPair
-from nmt.corpora.tmx import read_tmx, warn_once
+from nmt.corpora.tmx import read_tmx
 from nmt.corpora.tmx_cache import with_parsed_tmx
 from nmt.errors import DataError
+from nmt.system.console import warn_once
 
 # With units that are skipped, so that the numbers of units and pairs differ.
 UNITS = """<tmx version="1.4"><header srclang="en"/><body>

@@ -397,7 +397,7 @@ def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
 
 
 def test_nothing_outside_a_run_is_read_unless_it_is_asked_for(run: RunFolder, cli: Cli, solved: Path) -> None:
-    """As Python reports each file that it opens: the configuration of somebody else's run may name any file."""
+    """As Python reports each file that it opens: the configuration of a run from another source may name any file."""
     assert cli("eval", "--model", "copy")[0] == 0
     secret = solved / "val.en"
     opened: list[str] | None = []
