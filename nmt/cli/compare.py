@@ -1,6 +1,5 @@
 """`nmt compare`."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated, Literal
@@ -47,7 +46,7 @@ def compare(
     files = ComparedFiles(ref or (), src, train or (), device or "auto", engine or "auto")
     material = read_material(runs or (), hyp or (), files, scoring.tgt_lang)
     material = material._replace(settings=scoring.settings(material.settings), lowercase=scoring.lowercase)
-    comparison = compare_systems(material, test, samples)
+    comparison = compare_systems(material, test, samples, with_examples=output is not None)
     if output is not None:
         write_page(comparison, output)
-    print(json.dumps(dataclasses.asdict(comparison)) if as_json else printable(comparison_text(comparison)))
+    print(json.dumps(comparison.for_programs()) if as_json else printable(comparison_text(comparison)))

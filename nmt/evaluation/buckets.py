@@ -87,6 +87,9 @@ def labels(edges: Sequence[int], whole: bool = True) -> list[str]:
     return [f"below {edges[0]}", *between, f"{edges[-1]} or more"]
 
 
+FREQUENCY_LABELS = ("0", *labels(FREQUENCIES)[1:])
+
+
 def scores_by(
     values: Sequence[float], edges: Sequence[int], statistics: SentenceStatistics, whole: bool = True
 ) -> tuple[Bucket, ...]:
@@ -139,10 +142,9 @@ def words_by_frequency(
         expected += by_bucket(reference)
         both += by_bucket((*hypothesis, *reference))
         matched += by_bucket((Counter(hypothesis) & Counter(reference)).elements())
-    names = ["0", *labels(FREQUENCIES)[1:]]
     return tuple(
         Bucket(name, expected[place], 200 * matched[place] / both[place] if both[place] else None)
-        for place, name in enumerate(names)
+        for place, name in enumerate(FREQUENCY_LABELS)
     )
 
 

@@ -1,174 +1,41 @@
 """Comparison of systems: scores with their significance, and differences of the translations.
 
-The first system is the baseline. Differences are in sentences, words and n-grams; n-grams that are too many or too few
-are those of compare-mt (Neubig et al. 2019), ordered by how far two systems differ.
+The first system is the baseline.
 """
 
 import dataclasses
 import itertools
-import statistics
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.metrics.bleu import BLEU
 
 from nmt.config.training import Metric
 from nmt.evaluation.buckets import (
+    FREQUENCIES,
+    FREQUENCY_LABELS,
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,
     Bucket,
     SentenceStatistics,
     count_words,
+    labels,
     scores_by,
     words_by_frequency,
 )
 from nmt.evaluation.metrics import configured_metrics, make_metrics
-from nmt.evaluation.significance import DEFAULT_SAMPLES, Test, TestedScore, paired_test
-from nmt.insight.systems import Material, System, TranslatedSet
-
-MAX_NGRAM = 4
-Words = Sequence[Sequence[str]]
-"""The words of each sentence."""
-Key = TypeVar("Key", str, tuple[str, ...])
-
-
-@dataclasses.dataclass(frozen=True)
-class Changed:
-    """A word or n-gram that two systems get right, or produce too often or too rarely, a different number of times."""
-
-    text: str
-    expected: int
-    """Occurrences in the references."""
-    counts: tuple[int, int]
-    """The numbers of times in the baseline and in the other system, counted sentence by sentence."""
-
-
-def changed_sentences(before: Sequence[float], after: Sequence[float], limit: int) -> tuple[list[int], list[int]]:
-    """Find the sentences whose score rose most, and fell most: at most `limit` of each, largest change first.
-
-    >>> changed_sentences([50, 50, 50, 50], [50, 60, 20, 90], limit=2)
-    ([3, 1], [2])
-    """
-    changes = [new - old for old, new in zip(before, after, strict=True)]
-    rising = sorted((line for line, change in enumerate(changes) if change > 0), key=lambda line: -changes[line])
-    falling = sorted((line for line, change in enumerate(changes) if change < 0), key=lambda line: changes[line])
-    return rising[:limit], falling[:limit]
-
-
-def changed_words(
-    baseline: Words, other: Words, references: Words, limit: int
-) -> tuple[tuple[Changed, ...], tuple[Changed, ...]]:
-    """Find the words that the other system gets right more often than the baseline, and less often.
-
-    >>> changed_words([["a", "b"], ["c"]], [["a", "d"], ["d", "a"]], [["a", "c"], ["c", "d"]], limit=5)
-    ((Changed(text='d', expected=1, counts=(0, 1)),), (Changed(text='c', expected=2, counts=(1, 0)),))
-    """
-    expected = _total(Counter(words) for words in references)
-    right = [
-        _total(Counter(ours) & Counter(theirs) for ours, theirs in zip(words, references, strict=True))
-        for words in (baseline, other)
-    ]
-    largest = _largest_changes(*right)
-    found = [Changed(word, expected[word], (right[0][word], right[1][word])) for word in largest]
-    more = tuple(one for one in found if one.counts[1] > one.counts[0])
-    fewer = tuple(one for one in found if one.counts[1] < one.counts[0])
-    return more[:limit], fewer[:limit]
-
-
-def changed_ngrams(
-    baseline: Words, other: Words, references: Words, limit: int
-) -> tuple[tuple[Changed, ...], tuple[Changed, ...]]:
-    """Find the n-grams of 1 to 4 words that differ most in how often they are too many, and too few.
-
-    An n-gram that only occurs inside a longer one of the list is left out.
-    """
-    expected = [_ngrams(words) for words in references]
-    both = [
-        [(_ngrams(ours), theirs) for ours, theirs in zip(system, expected, strict=True)] for system in (baseline, other)
-    ]
-    too_many = [_total(ours - theirs for ours, theirs in pairs) for pairs in both]
-    too_few = [_total(theirs - ours for ours, theirs in pairs) for pairs in both]
-    total = _total(expected)
-    more, fewer = (
-        tuple(Changed(" ".join(one), total[one], (before[one], after[one])) for one in _listed(before, after, limit))
-        for before, after in (too_many, too_few)
-    )
-    return more, fewer
-
-
-def _ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
-    starts = range(len(words))
-    return Counter(tuple(words[i : i + n]) for n in range(1, MAX_NGRAM + 1) for i in starts if i + n <= len(words))
-
-
-def _listed(baseline: Counter[tuple[str, ...]], other: Counter[tuple[str, ...]], limit: int) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
-    for ngram in _largest_changes(baseline, other):
-        if len(found) == limit:
-            break
-        counts = baseline[ngram], other[ngram]
-        if not any(counts == (baseline[longer], other[longer]) and _is_part(ngram, longer) for longer in found):
-            found.append(ngram)
-    return found
-
-
-def _is_part(ngram: tuple[str, ...], longer: tuple[str, ...]) -> bool:
-    return any(longer[start : start + len(ngram)] == ngram for start in range(len(longer) - len(ngram) + 1))
-
-
-def _largest_changes(baseline: Counter[Key], other: Counter[Key]) -> list[Key]:
-    """The keys with different counts, the largest difference first; ties by length, then by alphabet."""
-    keys = [key for key in baseline.keys() | other.keys() if baseline[key] != other[key]]
-    return sorted(keys, key=lambda key: (-abs(baseline[key] - other[key]), -len(key), key))
-
-
-def _total(counts: Iterable[Counter[Key]]) -> Counter[Key]:
-    total: Counter[Key] = Counter()
-    for one in counts:
-        total.update(one)
-    return total
-
+from nmt.evaluation.significance import DEFAULT_SAMPLES, Test, paired_test
+from nmt.insight.changes import Changed, Words, changed_ngrams, changed_sentences, changed_words, word_tags
+from nmt.insight.systems import Material, System, Trainings, TranslatedSet
+from nmt.insight.verdict import OutputScores, SystemScores, best_system, spread_of, verdict
 
 LISTED = 10
 """Maximum number of sentences, words and n-grams in each list."""
-
-
-@dataclasses.dataclass(frozen=True)
-class OutputScores:
-    """The scores of one output."""
-
-    name: str
-    scores: dict[Metric, TestedScore]
-    """`p` and `difference` compare with the first output of all."""
-    length_ratio: float
-    """Length of the translations divided by that of the references, in BLEU's words."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """Scores of a system's seeds in one metric, and the distance of their mean from the baseline's."""
-
-    count: int
-    mean: float
-    deviation: float | None
-    """Standard deviation of a sample; None for one seed."""
-    low: float
-    high: float
-    gap: float
-    """This mean minus the baseline's."""
-    gap_exceeds_spread: bool | None
-    """`gap_exceeds_spread`; None for the baseline, and if this system or the baseline has one seed only."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SystemScores:
-    """The outputs of a system, and the spread of their seeds."""
-
-    name: str
-    outputs: tuple[OutputScores, ...]
-    spread: dict[Metric, Spread]
+MAX_EXAMPLE_BYTES = 5_000_000
+"""Maximum size of the examples on a page, all test sets and systems together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +66,14 @@ class SentenceDifference:
     """chrF of the two."""
 
 
+class Example(NamedTuple):
+    """A sentence that changed, on a page."""
+
+    sentence: SentenceDifference
+    tags: frozenset[str]
+    """The `bucket_tag` and `word_tag` of the rows that it belongs to."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Differences:
     """Differences between a system's first output and the baseline's, at most `LISTED` of each kind, largest first."""
@@ -212,6 +87,13 @@ class Differences:
     words_right_less_often: tuple[Changed, ...]
     ngrams_too_many: tuple[Changed, ...]
     ngrams_too_few: tuple[Changed, ...]
+    examples: tuple[Example, ...]
+    """All sentences that changed, or those of the largest changes that fit into a page; none if not asked for."""
+
+    @property
+    def listed(self) -> tuple[tuple[Changed, ...], ...]:
+        """All lists of words and n-grams."""
+        return self.words_right_more_often, self.words_right_less_often, self.ngrams_too_many, self.ngrams_too_few
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +104,8 @@ class ComparedSet:
     num_lines: int
     systems: tuple[SystemScores, ...]
     """The first is the baseline. `buckets` and `differences` are about the first output of each."""
+    verdict: tuple[str, ...]
+    """The scores in sentences."""
     buckets: tuple[BucketTable, ...]
     differences: tuple[Differences, ...]
     """One for each system but the baseline."""
@@ -237,9 +121,21 @@ class Comparison:
     samples: int
     tgt_lang: str
     test_sets: tuple[ComparedSet, ...]
+    trainings: Trainings
+
+    def for_programs(self) -> dict[str, object]:
+        """Everything but what only a page shows."""
+        content = dataclasses.asdict(self)
+        del content["trainings"]
+        for test_set in content["test_sets"]:
+            for one in test_set["differences"]:
+                del one["examples"]
+        return content
 
 
-def compare(material: Material, test: Test = "bs", samples: int | None = None) -> Comparison:
+def compare(
+    material: Material, test: Test = "bs", samples: int | None = None, with_examples: bool = False
+) -> Comparison:
     """Score, test and compare all outputs of the material; `test` and `samples` as in `paired_test`."""
     language, tokenizer, lowercase = material.tgt_lang, material.settings.bleu_tokenizer, material.lowercase
     metrics = configured_metrics(material.settings, language, lowercase)
@@ -248,14 +144,22 @@ def compare(material: Material, test: Test = "bs", samples: int | None = None) -
     views = [[_View(system, one.references, bleu, chrf) for system in one.systems] for one in material.test_sets]
     references = [_words(bleu, one.references[0]) for one in material.test_sets]
     frequencies = _frequencies(material, bleu, [*references, *(view.words for of_set in views for view in of_set)])
+    num_pairs = sum(len(of_systems) - 1 for of_systems in views)
+    room = MAX_EXAMPLE_BYTES // num_pairs if with_examples else 0
     test_sets = []
     for one, of_systems, ref_words in zip(material.test_sets, views, references, strict=True):
-        buckets = _buckets(one, of_systems, ref_words, frequencies)
         scores = _scores(one, metrics, bleu, test, samples)
-        differences = [_differences(one, of_systems[0], view, ref_words) for view in of_systems[1:]]
+        buckets = _buckets(one, of_systems, ref_words, frequencies)
+        differences = [
+            _differences(one, of_systems[0], view, ref_words, _Rows(buckets, number, frequencies), room)
+            for number, view in enumerate(of_systems[1:], 1)
+        ]
+        num_lines, num_changed = len(one.references[0]), [each.num_changed for each in differences]
+        sentences = verdict(scores, num_changed, num_lines, _best_ps(one, metrics, scores, test, samples))
         left_out = "" if one.src is None else one.src.lengths.why_left_out
-        test_sets.append(ComparedSet(one.name, len(one.references[0]), scores, buckets, tuple(differences), left_out))
-    return Comparison(test, samples or DEFAULT_SAMPLES[test], material.tgt_lang, tuple(test_sets))
+        tables = tuple(table for table, _ in buckets)
+        test_sets.append(ComparedSet(one.name, num_lines, scores, sentences, tables, tuple(differences), left_out))
+    return Comparison(test, samples or DEFAULT_SAMPLES[test], material.tgt_lang, tuple(test_sets), material.trainings)
 
 
 class _View:
@@ -289,45 +193,57 @@ def _scores(
     references = test_set.references
     hypotheses = [output.hypotheses for system in test_set.systems for output in system.outputs]
     tested = iter(paired_test(metrics, hypotheses, references, test, samples))
-    scored = [
-        tuple(
+    scored: list[SystemScores] = []
+    for system in test_set.systems:
+        outputs = tuple(
             OutputScores(one.name, next(tested), bleu.corpus_score(one.hypotheses, references).ratio)
             for one in system.outputs
         )
-        for system in test_set.systems
-    ]
-    return tuple(
-        SystemScores(system.name, of_system, {metric: _spread(scored[0], of_system, metric) for metric in metrics})
-        for system, of_system in zip(test_set.systems, scored, strict=True)
-    )
+        scores = SystemScores(system.name, outputs, {})
+        baseline = scored[0] if scored else scores
+        for metric in metrics:
+            scores.spread[metric] = spread_of(baseline.values(metric), scores.values(metric), baseline is scores)
+        scored.append(scores)
+    return tuple(scored)
 
 
-def gap_exceeds_spread(before: Sequence[float], after: Sequence[float]) -> bool:
-    """True if the means of two systems are farther apart than the lowest and the highest score of either."""
-    gap = abs(statistics.fmean(after) - statistics.fmean(before))
-    return gap > max(max(scores) - min(scores) for scores in (before, after))
+def _best_ps(
+    test_set: TranslatedSet,
+    metrics: dict[Metric, SacreMetric],
+    systems: Sequence[SystemScores],
+    test: Test,
+    samples: int | None,
+) -> list[float | None]:
+    """The p of each system against the best of three or more, in the first metric: of the first output of each."""
+    metric = next(iter(metrics))
+    best = systems.index(best_system(systems))
+    if len(systems) < 3 or best == 0:
+        return [system.outputs[0].scores[metric].p for system in systems]
+    order = sorted(range(len(systems)), key=lambda number: number != best)
+    hypotheses = [test_set.systems[number].outputs[0].hypotheses for number in order]
+    tested = paired_test({metric: metrics[metric]}, hypotheses, test_set.references, test, samples)
+    ps = dict(zip(order, (scores[metric].p for scores in tested), strict=True))
+    return [ps[number] for number in range(len(systems))]
 
 
-def _spread(baseline: Sequence[OutputScores], system: Sequence[OutputScores], metric: Metric) -> Spread:
-    before, after = ([output.scores[metric].score.value for output in outputs] for outputs in (baseline, system))
-    mean = statistics.fmean(after)
-    gap = mean - statistics.fmean(before)
-    is_judged = system is not baseline and min(len(before), len(after)) > 1
-    exceeds = gap_exceeds_spread(before, after) if is_judged else None
-    deviation = statistics.stdev(after) if len(after) > 1 else None
-    return Spread(len(after), mean, deviation, min(after), max(after), gap, exceeds)
+class _Table(NamedTuple):
+    """A table of buckets."""
+
+    table: BucketTable
+    labels: list[list[str]]
+    """The bucket of each system's sentences; empty for a table of words."""
 
 
 def _buckets(
     test_set: TranslatedSet, systems: Sequence[_View], references: Words, frequencies: dict[str, int] | None
-) -> tuple[BucketTable, ...]:
+) -> list[_Table]:
     """Sentences by source length, by length of the translation, and by score; words by frequency."""
 
-    def by_sentence(
-        by: str, values: Sequence[Sequence[float]], edges: Sequence[int], whole: bool = True
-    ) -> BucketTable:
+    def by_sentence(by: str, values: Sequence[Sequence[float]], edges: Sequence[int], whole: bool = True) -> _Table:
         columns = [scores_by(one, edges, system.bleu, whole) for one, system in zip(values, systems, strict=True)]
-        return _table(by, "sentences", "BLEU", columns)
+        names = labels(edges, whole)
+        of_lines = [[names[bisect_right(edges, value)] for value in one] for one in values]
+        return _Table(_filled(by, "sentences", "BLEU", columns), of_lines)
 
     tables = []
     if test_set.src is not None and not (lengths := test_set.src.lengths).why_left_out:
@@ -341,31 +257,79 @@ def _buckets(
     tables.append(by_sentence("chrF of the sentence", scores, SENTENCE_SCORES, whole=False))
     if frequencies is not None:
         columns = [words_by_frequency(system.words, references, frequencies) for system in systems]
-        tables.append(_table("occurrences of the word in the training text", "words", "F-measure", columns))
-    return tuple(tables)
+        tables.append(
+            _Table(_filled("occurrences of the word in the training text", "words", "F-measure", columns), [])
+        )
+    return tables
 
 
-def _table(by: str, unit: str, metric: str, columns: Sequence[Sequence[Bucket]]) -> BucketTable:
+def _filled(by: str, unit: str, metric: str, columns: Sequence[Sequence[Bucket]]) -> BucketTable:
     rows = list(zip(*columns, strict=True))
     filled = [number for number, row in enumerate(rows) if any(bucket.score is not None for bucket in row)] or [0]
     return BucketTable(by, unit, metric, tuple(rows[filled[0] : filled[-1] + 1]))
 
 
-def _differences(test_set: TranslatedSet, baseline: _View, system: _View, references: Words) -> Differences:
-    def sentences(lines: Sequence[int]) -> tuple[SentenceDifference, ...]:
-        return tuple(
-            SentenceDifference(
-                line + 1,
-                test_set.src.names[line] if test_set.src is not None else None,
-                test_set.references[0][line],
-                (baseline.hypotheses[line], system.hypotheses[line]),
-                (baseline.sentence_scores[line], system.sentence_scores[line]),
-            )
-            for line in lines
+def bucket_tag(table: int, label: str) -> str:
+    """The tag of a row of a table of buckets, by the table's position."""
+    return f"{table}:{label}"
+
+
+class _Rows(NamedTuple):
+    """The rows of all tables of buckets, for a system beside the baseline."""
+
+    tables: Sequence[_Table]
+    system: int
+    frequencies: dict[str, int] | None
+
+    def tags(self, line: int, baseline: Sequence[str], other: Sequence[str]) -> Iterator[str]:
+        """The rows of both translations of a line; by word frequency, those of the words in which they differ."""
+        for number, (_, of_lines) in enumerate(self.tables):
+            if of_lines:
+                yield from (bucket_tag(number, of_lines[system][line]) for system in (0, self.system))
+            elif self.frequencies is not None:
+                before, after = Counter(baseline), Counter(other)
+                for word in (before - after) | (after - before):
+                    place = bisect_right(FREQUENCIES, self.frequencies.get(word, 0))
+                    yield bucket_tag(number, FREQUENCY_LABELS[place])
+
+
+def _differences(
+    test_set: TranslatedSet, baseline: _View, system: _View, references: Words, rows: _Rows, room: int
+) -> Differences:
+    """The differences, with examples of at most `room` bytes."""
+
+    def sentence(line: int) -> SentenceDifference:
+        return SentenceDifference(
+            line + 1,
+            test_set.src.names[line] if test_set.src is not None else None,
+            test_set.references[0][line],
+            (baseline.hypotheses[line], system.hypotheses[line]),
+            (baseline.sentence_scores[line], system.sentence_scores[line]),
         )
 
-    better, worse = changed_sentences(baseline.sentence_scores, system.sentence_scores, LISTED)
+    before, after = baseline.sentence_scores, system.sentence_scores
+    better, worse = (tuple(map(sentence, lines)) for lines in changed_sentences(before, after, LISTED))
     more, fewer = changed_words(baseline.words, system.words, references, LISTED)
     too_many, too_few = changed_ngrams(baseline.words, system.words, references, LISTED)
-    num_changed = sum(one != other for one, other in zip(baseline.hypotheses, system.hypotheses, strict=True))
-    return Differences(system.name, num_changed, sentences(better), sentences(worse), more, fewer, too_many, too_few)
+    changed = [
+        line
+        for line, texts in enumerate(zip(baseline.hypotheses, system.hypotheses, strict=True))
+        if texts[0] != texts[1]
+    ]
+    found = Differences(system.name, len(changed), better, worse, more, fewer, too_many, too_few, ())
+    examples = []
+    for line in sorted(changed, key=lambda line: -abs(after[line] - before[line])):
+        example, words = sentence(line), (baseline.words[line], system.words[line], references[line])
+        room -= _page_bytes(example)
+        if room < 0:
+            break
+        tags = (*rows.tags(line, *words[:2]), *word_tags(found.listed, *words))
+        examples.append(Example(example, frozenset(tags)))
+    return dataclasses.replace(found, examples=tuple(examples))
+
+
+def _page_bytes(sentence: SentenceDifference) -> int:
+    """The size of an example on a page, at most, unless most of its characters are escaped."""
+    texts = (sentence.src or "", sentence.reference, *sentence.hypotheses)
+    units = sum(len(text) if " " not in text else 2 * len(text.split()) for text in sentence.hypotheses)
+    return 1000 + sum(len(text.encode()) for text in texts) + 30 * units

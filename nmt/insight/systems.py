@@ -1,6 +1,7 @@
 """Systems of a comparison: runs, and files of translations by any program."""
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from nmt.evaluation.evaluate import (
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.stored import stored_hypotheses
 from nmt.runs.folder import RUNS, RunFolder, open_run
+from nmt.runs.history import Validation, read_history
 from nmt.system.console import log
 from nmt.training.resuming import differences
 
@@ -79,6 +81,34 @@ class TranslatedSet(NamedTuple):
     systems: tuple[System, ...]
 
 
+class Trainings(NamedTuple):
+    """Records of the runs that were trained here; of several seeds, the first's."""
+
+    names: tuple[str, ...] = ()
+    settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Each key that differs, with the value of each run."""
+    validations: tuple[tuple[Validation, ...], ...] = ()
+    """Of each run."""
+
+    @classmethod
+    def of(cls, runs: Sequence[RunFolder], names: Sequence[str]) -> "Trainings":
+        """The records of runs, by their names in a comparison."""
+        flat = [dict(_settings(run.config().model_dump(mode="json"))) for run in runs]
+        keys = dict.fromkeys(itertools.chain.from_iterable(flat))
+        rows = [(key, tuple(one.get(key, "") for one in flat)) for key in keys]
+        differing = tuple((key, values) for key, values in rows if len(set(values)) > 1)
+        return cls(tuple(names), differing, tuple(read_history(run).validations for run in runs))
+
+
+def _settings(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each key with its value on one line, as in YAML."""
+    for name, value in section.items():
+        if isinstance(value, dict):
+            yield from _settings(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 class Material(NamedTuple):
     """Input of a comparison."""
 
@@ -90,6 +120,7 @@ class Material(NamedTuple):
     """The target side of the training text; empty if not available."""
     lowercase: bool = False
     """True if BLEU and chrF ignore case."""
+    trainings: Trainings = Trainings()
 
 
 def read_material(
@@ -120,7 +151,10 @@ def read_material(
     _check_seeds(opened)
     train = _training_text(of_runs, files)
     test_sets = tuple(_translated_sets(opened, paths, named, languages[0], files))
-    return Material(test_sets, language, settings, train)
+    names = [system.name for system in test_sets[0].systems]
+    trained = [(group[0], name) for group, name in zip(opened, names, strict=False) if group[0].has_training_config()]
+    trainings = Trainings.of([run for run, _ in trained], [name for _, name in trained])
+    return Material(test_sets, language, settings, train, trainings=trainings)
 
 
 def _parts(text: str, is_a_name: bool) -> list[str]:
