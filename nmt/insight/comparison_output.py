@@ -3,39 +3,42 @@
 import difflib
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nmt.config.languages import is_without_spaces
 from nmt.config.training import Metric
 from nmt.evaluation.significance import CONFIDENCE_SAMPLES, Interval, TestedScore
-from nmt.insight.comparison import (
-    BucketTable,
-    Changed,
-    ComparedSet,
-    Comparison,
-    Differences,
-    SentenceDifference,
-    Spread,
-    SystemScores,
-)
+from nmt.insight.changes import Changed, word_tag
+from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differences, SentenceDifference, bucket_tag
+from nmt.insight.drawing import Chart, Curve, curves
 from nmt.insight.pages import render
-from nmt.system.console import aligned
+from nmt.insight.systems import Trainings
+from nmt.insight.verdict import SIGNIFICANT, Spread, SystemScores, p_of
+from nmt.runs.history import ValidationMetric
+from nmt.system.console import aligned, shortened
 from nmt.system.files import write_text
 
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
 _SHOWN = 3  # sentences of each list; the JSON and the page have all
 _WIDTH = 100
+_CURVES: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "loss": "Loss (lower is better)"}
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """Format the tables of a comparison, and a few of the sentences."""
+    """Format the verdict, what differs between the trainings, the tables, and a few of the sentences."""
     parts = []
-    for test_set in comparison.test_sets:
+    for number, test_set in enumerate(comparison.test_sets):
         baseline = test_set.systems[0].outputs[0].name
-        parts += [f"{test_set.name}: {test_set.num_lines:,} lines, baseline {baseline}", *_scores(test_set)]
+        verdict = [
+            textwrap.fill(one, _WIDTH, initial_indent="  ", subsequent_indent="    ") for one in test_set.verdict
+        ]
+        parts += ["\n".join([f"{test_set.name}: {test_set.num_lines:,} lines, baseline {baseline}", *verdict])]
+        parts += [_settings(comparison.trainings)] * (number == 0 and bool(comparison.trainings.settings))
+        parts += _scores(test_set)
         parts += ["\n".join(f"  {note}" for note in _wrapped(notes(comparison, baseline)))]
         if any(len(system.outputs) > 1 for system in test_set.systems):
             parts += [_seeds(test_set.systems), "\n".join(f"  {line}" for line in _wrapped([SEEDS_NOTE]))]
@@ -63,11 +66,15 @@ def notes(comparison: Comparison, baseline: str) -> list[str]:
     ]
 
 
+def _settings(trainings: Trainings) -> str:
+    width = (_WIDTH - 32) // len(trainings.names)
+    rows = [[f"  {key}", *(shortened(value, width).rstrip() for value in values)] for key, values in trainings.settings]
+    return f"settings that differ\n{aligned([['', *trainings.names], *rows], left=range(len(trainings.names) + 1))}"
+
+
 def p_text(tested: TestedScore, is_baseline: bool) -> str:
     """Format p: `p 0.012`; nothing for the baseline, `same` without a difference to test."""
-    if is_baseline:
-        return ""
-    return "same" if tested.p is None else f"p {tested.p:.{3 if tested.p >= 0.0005 else 4}f}"
+    return "" if is_baseline else p_of(tested.p)
 
 
 def _scores(test_set: ComparedSet) -> Iterator[str]:
@@ -151,8 +158,8 @@ class Span(NamedTuple):
     """A part of a translation."""
 
     text: str
-    is_changed: bool
-    """True if the other translation does not have it there."""
+    kind: Literal["", "right", "wrong"]
+    """If the other translation does not have it: right if the reference has it."""
 
 
 def write_page(comparison: Comparison, path: Path) -> None:
@@ -162,29 +169,65 @@ def write_page(comparison: Comparison, path: Path) -> None:
         "comparison.html",
         f"{' and '.join(names[1:])} compared with {names[0]}",
         comparison=comparison,
+        chart=_chart(comparison.trainings),
         notes=notes,
         seeds_note=SEEDS_NOTE,
         p_text=p_text,
+        significant=SIGNIFICANT,
         scale=_scale,
+        bucket_tag=bucket_tag,
+        word_tag=word_tag,
         marked=partial(marked, by_character=is_without_spaces(comparison.tgt_lang)),
     )
     write_text(path, page)
 
 
-def marked(texts: tuple[str, str], by_character: bool) -> tuple[list[Span], list[Span]]:
-    """Split both texts into spans, and mark the words, or characters, in which they differ.
+def _chart(trainings: Trainings) -> Chart | None:
+    """The validations of all runs in the first metric that two of them have; None without one."""
+    for metric, label in _CURVES.items():
+        points = [
+            [(one.step, one.values[metric]) for one in run if metric in one.values] for run in trainings.validations
+        ]
+        lines = [Curve(name, line) for name, line in zip(trainings.names, points, strict=True) if line]
+        if len(lines) > 1:
+            return curves("validations", f"{label} on the validation set", label, lines)
+    return None
 
-    >>> marked(("a dog runs", "a cat runs"), by_character=False)[1]
-    [Span(text='a ', is_changed=False), Span(text='cat', is_changed=True), Span(text=' runs', is_changed=False)]
+
+def marked(texts: tuple[str, str], reference: str, by_character: bool) -> tuple[list[Span], list[Span]]:
+    """Split both texts into spans, and mark the words, or characters, that only one of them has.
+
+    They are right as often as the reference has them beside those that both have, and wrong otherwise.
+
+    >>> marked(("a dog runs", "a cat runs"), "the cat ran", by_character=False)[1]
+    [Span(text='a ', kind=''), Span(text='cat', kind='right'), Span(text=' runs', kind='')]
     """
-    units = [list(text) if by_character else re.findall(r"\s+|[^\s\w]|\w+", text) for text in texts]
-    matcher = difflib.SequenceMatcher(a=units[0], b=units[1], autojunk=False)
-    parts: tuple[list[Span], list[Span]] = ([], [])
-    for kind, first, first_end, second, second_end in matcher.get_opcodes():
-        for side, start, end in ((0, first, first_end), (1, second, second_end)):
-            if text := "".join(units[side][start:end]):
-                parts[side].append(Span(text, kind != "equal"))
-    return parts
+    units = [re.findall(r"(?s)\s+|." if by_character else r"\s+|[^\s\w]|\w+", text) for text in (*texts, reference)]
+    words = [[unit for unit in side if not unit.isspace()] for side in units]
+    matches = difflib.SequenceMatcher(a=words[0], b=words[1], autojunk=False).get_matching_blocks()
+    shared = [{place for match in matches for place in range(match[side], match[side] + match.size)} for side in (0, 1)]
+    return (
+        _spans(units[0], shared[0], Counter(words[2]) - Counter(words[0][place] for place in shared[0])),
+        _spans(units[1], shared[1], Counter(words[2]) - Counter(words[1][place] for place in shared[1])),
+    )
+
+
+def _spans(units: Sequence[str], shared: set[int], expected: Counter[str]) -> list[Span]:
+    """Join neighbours of the same kind; `shared` has the positions, without spaces, of what both texts have."""
+    spans: list[Span] = []
+    position = 0
+    for unit in units:
+        kind: Literal["", "right", "wrong"] = ""
+        if not unit.isspace():
+            if position not in shared:
+                kind = "right" if expected[unit] > 0 else "wrong"
+                expected[unit] -= 1
+            position += 1
+        if spans and spans[-1].kind == kind:
+            spans[-1] = Span(spans[-1].text + unit, kind)
+        else:
+            spans.append(Span(unit, kind))
+    return spans
 
 
 def _scale(ranges: Iterable[Interval | Spread]) -> Callable[[float], float]:

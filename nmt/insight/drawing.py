@@ -7,6 +7,7 @@ its conjuncts. It takes each glyph from the first font of a list that has it; `f
 
 import contextlib
 import io
+import itertools
 import re
 import unicodedata
 import warnings
@@ -98,10 +99,13 @@ def _cover(characters: set[str]) -> tuple[list[str], set[str]]:
 
 # Colours of a PNG, and the CSS variables that replace them in a page's SVG. Each has one purpose only.
 _TEXT, _MUTED, _LINE = "#1c2024", "#5c6570", "#d9dde2"
-_ACCENT, _SECOND, _MARK = "#0b57a4", "#b35c00", "#1b7f4b"
+_ACCENT, _SECOND, _THIRD, _MARK = "#0b57a4", "#b35c00", "#7b3fa0", "#1b7f4b"
 _VARIABLES = {
-    _TEXT: "--text", _MUTED: "--muted", _LINE: "--line", _ACCENT: "--accent", _SECOND: "--warm", _MARK: "--good",
+    _TEXT: "--text", _MUTED: "--muted", _LINE: "--line", _ACCENT: "--accent", _SECOND: "--warm", _THIRD: "--violet",
+    _MARK: "--good",
 }  # fmt: skip
+_STYLES = tuple(zip((_ACCENT, _SECOND, _THIRD) * 4, ("-", "--", ":", "-.") * 3, strict=True))
+"""Colour and pattern of each line; none occurs twice."""
 _WIDTH, _HEIGHT, _DPI = 6.0, 3.2, 160  # inches, and pixels an inch
 _SHOWN_POINTS = 40
 
@@ -133,10 +137,10 @@ def curves(
 ) -> Chart:
     """Draw lines over the updates of a training; a vertical line marks a step. Short lines show their points."""
     with _drawing(y_label) as axes:
-        for line, colour in zip(lines, (_ACCENT, _SECOND), strict=False):
+        for line, (colour, style) in zip(lines, itertools.cycle(_STYLES), strict=False):
             x, y = [point[0] for point in line.points], [point[1] for point in line.points]
             marker = "o" if len(x) <= _SHOWN_POINTS else ""
-            axes.plot(x, y, color=colour, linewidth=1.6, label=line.label, marker=marker, markersize=3.5)
+            axes.plot(x, y, linestyle=style, color=colour, linewidth=1.6, label=line.label, marker=marker, markersize=3.5)
         if marked_step is not None:
             axes.axvline(marked_step, color=_MARK, linewidth=1.2, linestyle=(0, (4, 3)), label=marked_as)
         axes.set_xlabel("updates", color=_MUTED)
