@@ -140,7 +140,9 @@ def curves(
         for line, (colour, style) in zip(lines, itertools.cycle(_STYLES), strict=False):
             x, y = [point[0] for point in line.points], [point[1] for point in line.points]
             marker = "o" if len(x) <= _SHOWN_POINTS else ""
-            axes.plot(x, y, linestyle=style, color=colour, linewidth=1.6, label=line.label, marker=marker, markersize=3.5)
+            axes.plot(
+                x, y, linestyle=style, color=colour, linewidth=1.6, label=line.label, marker=marker, markersize=3.5
+            )
         if marked_step is not None:
             axes.axvline(marked_step, color=_MARK, linewidth=1.2, linestyle=(0, (4, 3)), label=marked_as)
         axes.set_xlabel("updates", color=_MUTED)

@@ -172,8 +172,8 @@ def _best(systems: Sequence[SystemScores], best_ps: Sequence[float | None]) -> s
     ]
     equal = [name for name, one in judged if one.result == "equal"]
     if len(equal) == len(judged):
-        return f"All {len(systems)} systems are equal by {_name(best, metric)} ({best.mean(metric):.2f})"
-    parts = [f"Best by {_name(best, metric)}: {_joined([best.name, *equal])} ({best.mean(metric):.2f})"]
+        return f"All {len(systems)} systems are equal by {_name(best, metric)} ({_mean(best, metric)})"
+    parts = [f"Best by {_name(best, metric)}: {_joined([best.name, *equal])} ({_mean(best, metric)})"]
     for result in (*_UNCLEAR, "worse"):
         if result != "equal" and (
             names := [f"{name} ({one.evidence})" for name, one in judged if one.result == result]
@@ -181,7 +181,7 @@ def _best(systems: Sequence[SystemScores], best_ps: Sequence[float | None]) -> s
             parts.append(f"{result}{' of it' * (result == 'within chance')}: {', '.join(names)}")
     for other in others:
         if (leader := best_system(systems, other)).mean(other) != best.mean(other):
-            parts.append(f"best by {_name(best, other)}: {leader.name} ({leader.mean(other):.2f})")
+            parts.append(f"best by {_name(best, other)}: {leader.name} ({_mean(leader, other)})")
     return "; ".join(parts)
 
 
@@ -191,6 +191,10 @@ def _metrics(system: SystemScores) -> list[Metric]:
 
 def _name(system: SystemScores, metric: Metric) -> str:
     return system.outputs[0].scores[metric].score.name
+
+
+def _mean(system: SystemScores, metric: Metric) -> str:
+    return f"{'mean ' if len(system.outputs) > 1 else ''}{system.mean(metric):.2f}"
 
 
 def _joined(names: Sequence[str]) -> str:
