@@ -25,10 +25,22 @@ from nmt.config.training import EvaluationConfig
 from nmt.corpora.pairs import Side
 from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.stored import stored_hypotheses
-from nmt.insight.comparison import changed_ngrams, changed_words, compare, gap_exceeds_spread
+from nmt.insight.changes import changed_ngrams, changed_words
+from nmt.insight.comparison import compare
 from nmt.insight.comparison_output import marked, write_page
-from nmt.insight.systems import ComparedFiles, Material, Output, Sources, System, TranslatedSet, read_material
+from nmt.insight.systems import (
+    ComparedFiles,
+    Material,
+    Output,
+    Sources,
+    System,
+    Trainings,
+    TranslatedSet,
+    read_material,
+)
+from nmt.insight.verdict import gap_exceeds_spread
 from nmt.runs.folder import RunFolder
+from nmt.runs.history import Validation
 
 WriteLines = Callable[[str, list[str]], Path]
 TRUTH = [f"{line} ({number})" for number in range(6) for line in SENTENCES["de"]]
@@ -283,14 +295,102 @@ def test_words_and_ngrams_by_brute_force(triples: list[tuple[list[str], list[str
         assert gaps == sorted(gaps, reverse=True)
 
 
+TEXT_OF_FEW = st.text("ab ,中\t", max_size=12)
+
+
 @settings(max_examples=40)
-@given(st.text("ab ,中\t", max_size=12), st.text("ab ,中\t", max_size=12), st.booleans())
-def test_marked_parts_make_the_texts_and_agree_where_unmarked(one: str, other: str, by_character: bool) -> None:
-    parts = marked((one, other), by_character)
+@given(TEXT_OF_FEW, TEXT_OF_FEW, TEXT_OF_FEW, st.booleans())
+def test_marked_parts_make_the_texts_and_agree_where_unmarked(
+    one: str, other: str, reference: str, by_character: bool
+) -> None:
+    parts = marked((one, other), reference, by_character)
     assert ["".join(part.text for part in side) for side in parts] == [one, other]
-    unmarked = ["".join(part.text for part in side if not part.is_changed) for side in parts]
-    assert unmarked[0] == unmarked[1]
-    assert (one == other) == (not any(part.is_changed for side in parts for part in side))
+    unmarked = ["".join(part.text for part in side if not part.kind) for side in parts]
+    assert "".join(unmarked[0].split()) == "".join(unmarked[1].split())
+    spans = [part for side in parts for part in side if part.kind]
+    assert not [part for part in spans if part.text.split() != [part.text]]  # no mark holds a space
+    assert spans or "".join(one.split()) == "".join(other.split())
+    for side in parts:
+        kinds = {kind: "".join(part.text for part in side if part.kind == kind) for kind in ("", "right", "wrong")}
+        if by_character:
+            assert Counter(kinds["right"]) <= Counter(reference)
+            assert not Counter(kinds["wrong"]) & (
+                Counter(reference) - Counter(kinds[""]) - Counter(kinds["right"]) - Counter(" \t")
+            )
+
+
+def test_marks_say_what_the_reference_has() -> None:
+    reference = "Die Katze sitzt auf der Matte ."
+    one, other = marked(("Die Hund sitzt auf der Matte .", "Die Katze Katze liegt auf der Matte ."), reference, False)
+    assert [tuple(part) for part in one] == [
+        ("Die ", ""), ("Hund", "wrong"), (" ", ""), ("sitzt", "right"), (" auf der Matte .", "")
+    ]  # fmt: skip
+    assert [tuple(part) for part in other if part.kind] == [
+        ("Katze", "right"), ("Katze", "wrong"), ("liegt", "wrong")
+    ]  # fmt: skip
+
+
+def test_examples_are_all_sentences_that_changed_with_the_rows_they_belong_to() -> None:
+    compared = compare(material((NEAR,), (FAR,), src=TRUTH), samples=2, with_examples=True)
+    (test_set,) = compared.test_sets
+    (one,) = test_set.differences
+    changed = [number for number, texts in enumerate(zip(NEAR, FAR, strict=True), 1) if texts[0] != texts[1]]
+    assert sorted(example.sentence.line for example in one.examples) == changed
+    changes = [abs(sentence.scores[1] - sentence.scores[0]) for sentence, _ in one.examples]
+    assert changes == sorted(changes, reverse=True)
+    by_score = [table.by for table in test_set.buckets].index("chrF of the sentence")
+    for sentence, tags in one.examples:
+        for score in sentence.scores:
+            low = 20 * min(4, int(score // 20))
+            label = "below 20" if not low else "80 or more" if low == 80 else f"{low} to {low + 20}"
+            assert f"{by_score}:{label}" in tags
+    for number, word in enumerate(one.words_right_more_often):
+        tagged = [sentence for sentence, tags in one.examples if f"w0:{number}" in tags]
+        gained = [
+            min(after.split().count(word.text), expected.split().count(word.text))
+            - min(before.split().count(word.text), expected.split().count(word.text))
+            for expected, (before, after) in ((sentence.reference, sentence.hypotheses) for sentence in tagged)
+        ]
+        if word.text.isalpha():  # other words are parts of a text between spaces
+            assert all(gained)
+            assert sum(gained) == word.counts[1] - word.counts[0]
+
+
+def test_programs_get_no_examples() -> None:
+    content = json.dumps(compare(material((NEAR,), (FAR,)), samples=2, with_examples=True).for_programs())
+    assert "tags" not in content
+    assert compare(material((NEAR,), (FAR,)), samples=2).test_sets[0].differences[0].examples == ()
+
+
+def test_a_page_that_would_be_too_large_has_the_largest_differences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt.insight.comparison.MAX_EXAMPLE_BYTES", 20_000)
+    compared = compare(material((NEAR,), (FAR,), src=TRUTH), samples=2, with_examples=True)
+    (one,) = compared.test_sets[0].differences
+    count = len(one.examples)
+    assert 3 < count < one.num_changed
+    write_page(compared, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"<strong>{count} of {one.num_changed}</strong>" in page
+    assert page.count('class="sentence panel"') == count
+    examples = page[page.index('<div class="sentences">') : page.index('class="more"')]
+    assert len(examples.encode()) <= 20_000
+
+
+def test_settings_that_differ_and_validations_are_on_the_page(tmp_path: Path) -> None:
+    def validations(*scores: float) -> tuple[Validation, ...]:
+        return tuple(Validation(step, None, None, {"bleu": score}, None) for step, score in enumerate(scores, start=1))
+
+    trainings = Trainings(
+        ("one", "two"), (("model.num_layers", ("2", "6")),), (validations(1.0, 2.0), validations(1.5, 3.0))
+    )
+    compared = compare(material((NEAR,), (FAR,))._replace(trainings=trainings), samples=2)
+    write_page(compared, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    parts = ('class="verdict"', ">model.num_layers<", "<figure>", 'class="strip"')
+    assert [page.index(part) for part in parts] == sorted(map(page.index, parts))
+    assert "one from 1 to 2, two from 1.5 to 3" in page
 
 
 class _Tags(HTMLParser):
@@ -306,20 +406,21 @@ class _Tags(HTMLParser):
 
 def test_the_page_requests_nothing_and_shows_text_as_text(tmp_path: Path) -> None:
     attack = ["<script>alert('1')</script> & <b>", *FAR[1:]]
-    write_page(compare(material((NEAR,), (attack,), src=attack), samples=2), tmp_path / "page.html")
+    compared = compare(material((NEAR,), (attack,), src=attack), samples=2, with_examples=True)
+    write_page(compared, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     parser = _Tags()
     parser.feed(page)
-    assert not [tag for tag, _ in parser.tags if tag in ("script", "b", "iframe", "object")]
+    assert [tag for tag, _ in parser.tags if tag in ("script", "b", "iframe", "object")] == ["script"]  # the page's own
     addresses = [value for _, attributes in parser.tags for key in ("src", "href") if (value := attributes.get(key))]
     assert addresses == ["data:,"]
     assert "url(" not in page
     assert "&lt;b&gt;" in page
-    assert page.count("<mark>") > 10
+    assert page.count("<mark class=") > 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True), (360, False)])
 def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
     """It requests nothing, fits a phone, and its strips and bars lie where the scores say."""
     page = tmp_path / "page.html"
@@ -342,8 +443,92 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dar
         "return [...document.querySelector('.buckets').querySelectorAll('.bar span')].map((bar) => "
         "bar.getBoundingClientRect().width / bar.parentElement.getBoundingClientRect().width)"
     )
-    cells = [cell for row in test_set.buckets[0].rows for cell in row]
+    cells = [cell for row in test_set.buckets[0].rows for cell in row if cell.score is not None]
     assert widths == pytest.approx([(cell.score or 0) / 100 for cell in cells], abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1400, 390])
+def test_a_page_of_four_systems_shows_all_of_them_on_tracks_of_one_width(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    page = tmp_path / "page.html"
+    others = [(corrupted(NEAR, seed=seed),) for seed in (7, 8)]
+    write_page(compare(material((NEAR,), (FAR,), *others, src=TRUTH), samples=5, with_examples=True), page)
+    browser.open_page(page, width)
+    browser.check_page(page)
+    widths = browser.run(
+        "return [...document.querySelectorAll('.bar')].map((bar) => bar.getBoundingClientRect().width)"
+    )
+    assert len(set(widths)) == 1
+    assert widths[0] > 100
+    cut = browser.run(
+        "return [...document.querySelectorAll('.scroll, .buckets, .columns > div, .lists table, .panel')]"
+        ".filter((one) => one.scrollWidth > one.clientWidth + 1 || one.getBoundingClientRect().right > innerWidth)"
+        ".map((one) => one.className + ' ' + one.getAttribute('aria-label'))"
+    )
+    assert cut == []
+
+
+@pytest.mark.slow
+def test_sentences_are_searched_sorted_and_filtered_on_the_page(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    compared = compare(material((NEAR,), (FAR,), src=TRUTH), samples=2, with_examples=True)
+    write_page(compared, page)
+    browser.open_page(page)
+    browser.wait("document.documentElement.dataset.ready")
+    (one,) = compared.test_sets[0].differences
+    changes = {sentence.line: sentence.scores[1] - sentence.scores[0] for sentence, _ in one.examples}
+
+    def shown() -> list[int]:
+        lines = browser.run("return [...document.querySelectorAll('.sentence')].map((one) => +one.dataset.line)")
+        return [int(line) for line in lines]
+
+    def choose(selector: str, value: str, event: str = "change") -> None:
+        browser.run(
+            "const one = document.querySelector(arguments[0]); one.value = arguments[1];"
+            "one.dispatchEvent(new Event(arguments[2]))",
+            selector,
+            value,
+            event,
+        )
+
+    def click(selector: str) -> None:
+        browser.run("document.querySelector(arguments[0]).click()", selector)
+
+    by_change = sorted(changes, key=lambda line: (-abs(changes[line]), line))
+    assert shown() == by_change[:20]
+    while browser.run("return !document.querySelector('.more').hidden"):
+        click(".more")
+    assert shown() == by_change
+    choose(".sort", "line")
+    assert shown() == sorted(changes)[:20]
+    choose(".show", "up")
+    assert shown() == sorted(line for line in changes if changes[line] > 0)[:20]
+    choose(".show", "all")
+    wanted = one.examples[0].sentence.reference
+    choose(".tools input", wanted.upper(), "input")
+    assert shown() == [one.examples[0].sentence.line]
+    choose(".tools input", "", "input")
+
+    tag = "w1:0"
+    expected = sorted(sentence.line for sentence, tags in one.examples if tag in tags)
+    click(f"button[data-tag='{tag}']")
+    assert shown() == expected[:20]
+    assert browser.text(".count").startswith(f"{len(expected)} sentence")
+    assert browser.run(f"return document.querySelector(\"[data-tag='{tag}']\").getAttribute('aria-pressed')") == "true"
+    click(".clear")
+    assert shown() == sorted(changes)[:20]
+    bucket = browser.run("return document.querySelector('.buckets button').dataset.tag")
+    click(".buckets button")
+    assert shown() == sorted(sentence.line for sentence, tags in one.examples if bucket in tags)[:20]
+
+    browser.allow_scripts(False)
+    try:
+        browser.open_page(page)
+        assert browser.run("return document.querySelectorAll('.sentence').length") == len(changes)
+    finally:
+        browser.allow_scripts(True)
 
 
 @pytest.mark.slow
