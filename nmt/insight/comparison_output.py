@@ -37,7 +37,8 @@ def comparison_text(comparison: Comparison) -> str:
             textwrap.fill(one, _WIDTH, initial_indent="  ", subsequent_indent="    ") for one in test_set.verdict
         ]
         parts += ["\n".join([f"{test_set.name}: {test_set.num_lines:,} lines, baseline {baseline}", *verdict])]
-        parts += [_settings(comparison.trainings)] * (number == 0 and bool(comparison.trainings.settings))
+        if number == 0 and comparison.trainings.settings:
+            parts.append(_settings(comparison.trainings))
         parts += _scores(test_set)
         parts += ["\n".join(f"  {note}" for note in _wrapped(notes(comparison, baseline)))]
         if any(len(system.outputs) > 1 for system in test_set.systems):
@@ -67,9 +68,13 @@ def notes(comparison: Comparison, baseline: str) -> list[str]:
 
 
 def _settings(trainings: Trainings) -> str:
-    width = (_WIDTH - 32) // len(trainings.names)
-    rows = [[f"  {key}", *(shortened(value, width).rstrip() for value in values)] for key, values in trainings.settings]
-    return f"settings that differ\n{aligned([['', *trainings.names], *rows], left=range(len(trainings.names) + 1))}"
+    keys = max(len(key) for key, _ in trainings.settings) + 2
+    width = max(8, (_WIDTH - keys) // len(trainings.names) - 2)
+    rows = [
+        [f"  {key}", *(shortened(value, width).rstrip() for value in values)]
+        for key, values in (("", trainings.names), *trainings.settings)
+    ]
+    return f"settings that differ\n{aligned(rows, left=range(len(rows[0])))}"
 
 
 def p_text(tested: TestedScore, is_baseline: bool) -> str:
