@@ -112,18 +112,16 @@ def _total(counts: Iterable[Counter[Key]]) -> Counter[Key]:
     return total
 
 
-def word_tag(listed: int, place: int) -> str:
-    """The tag of a word or n-gram, by the position of its list and its own there."""
-    return f"w{listed}:{place}"
-
-
 def word_tags(
     listed: Sequence[Sequence[Changed]], baseline: Sequence[str], other: Sequence[str], reference: Sequence[str]
 ) -> Iterator[str]:
-    """The listed words and n-grams for which this sentence counts differently in the two translations."""
+    """Name the listed words and n-grams that a sentence has right, or wrong, a different number of times.
+
+    `w0:3` is the fourth of the first list.
+    """
     before, after, expected = map(_ngrams, (baseline, other, reference))
     for number, (changed, nearest) in enumerate(zip(listed, (min, min, max, min), strict=True)):
         for place, one in enumerate(changed):
             ngram = tuple(one.text.split(" "))
             if nearest(before[ngram], expected[ngram]) != nearest(after[ngram], expected[ngram]):
-                yield word_tag(number, place)
+                yield f"w{number}:{place}"

@@ -66,12 +66,12 @@ class SentenceDifference:
     """chrF of the two."""
 
 
-class Example(NamedTuple):
-    """A sentence that changed, on a page."""
+class PageSentence(NamedTuple):
+    """A sentence that changed, as a page has it."""
 
     sentence: SentenceDifference
     tags: frozenset[str]
-    """The `bucket_tag` and `word_tag` of the rows that it belongs to."""
+    """The rows that it belongs to: `1:20 to 40` is one of the second table of buckets; others as in `word_tags`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Differences:
     words_right_less_often: tuple[Changed, ...]
     ngrams_too_many: tuple[Changed, ...]
     ngrams_too_few: tuple[Changed, ...]
-    examples: tuple[Example, ...]
+    examples: tuple[PageSentence, ...]
     """All sentences that changed, or those of the largest changes that fit into a page; none if not asked for."""
 
     @property
@@ -269,11 +269,6 @@ def _filled(by: str, unit: str, metric: str, columns: Sequence[Sequence[Bucket]]
     return BucketTable(by, unit, metric, tuple(rows[filled[0] : filled[-1] + 1]))
 
 
-def bucket_tag(table: int, label: str) -> str:
-    """The tag of a row of a table of buckets, by the table's position."""
-    return f"{table}:{label}"
-
-
 class _Rows(NamedTuple):
     """The rows of all tables of buckets, for a system beside the baseline."""
 
@@ -285,12 +280,12 @@ class _Rows(NamedTuple):
         """The rows of both translations of a line; by word frequency, those of the words in which they differ."""
         for number, (_, of_lines) in enumerate(self.tables):
             if of_lines:
-                yield from (bucket_tag(number, of_lines[system][line]) for system in (0, self.system))
+                yield from (f"{number}:{of_lines[system][line]}" for system in (0, self.system))
             elif self.frequencies is not None:
                 before, after = Counter(baseline), Counter(other)
                 for word in (before - after) | (after - before):
-                    place = bisect_right(FREQUENCIES, self.frequencies.get(word, 0))
-                    yield bucket_tag(number, FREQUENCY_LABELS[place])
+                    label = FREQUENCY_LABELS[bisect_right(FREQUENCIES, self.frequencies.get(word, 0))]
+                    yield f"{number}:{label}"
 
 
 def _differences(
@@ -324,7 +319,7 @@ def _differences(
         if room < 0:
             break
         tags = (*rows.tags(line, *words[:2]), *word_tags(found.listed, *words))
-        examples.append(Example(example, frozenset(tags)))
+        examples.append(PageSentence(example, frozenset(tags)))
     return dataclasses.replace(found, examples=tuple(examples))
 
 

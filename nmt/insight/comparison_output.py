@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 from nmt.config.languages import is_without_spaces
 from nmt.config.training import Metric
 from nmt.evaluation.significance import CONFIDENCE_SAMPLES, Interval, TestedScore
-from nmt.insight.changes import Changed, word_tag
-from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differences, SentenceDifference, bucket_tag
+from nmt.insight.changes import Changed
+from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differences, SentenceDifference
 from nmt.insight.drawing import Chart, Curve, curves
 from nmt.insight.pages import render
 from nmt.insight.systems import Trainings
@@ -23,7 +23,7 @@ from nmt.system.console import aligned, shortened
 from nmt.system.files import write_text
 
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
-_SHOWN = 3  # sentences of each list; the JSON and the page have all
+_SHOWN = 3  # sentences of each list; the JSON has more, and the page all that differ
 _WIDTH = 100
 _CURVES: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "loss": "Loss (lower is better)"}
 
@@ -180,8 +180,6 @@ def write_page(comparison: Comparison, path: Path) -> None:
         p_text=p_text,
         significant=SIGNIFICANT,
         scale=_scale,
-        bucket_tag=bucket_tag,
-        word_tag=word_tag,
         marked=partial(marked, by_character=is_without_spaces(comparison.tgt_lang)),
     )
     write_text(path, page)

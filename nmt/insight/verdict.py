@@ -90,33 +90,31 @@ class Judged(NamedTuple):
     """A system beside another one in a metric."""
 
     result: Result
-    gap: float
-    """Its score, or mean, minus that of the other."""
     evidence: str
-    """The gap, and what it rests on."""
+    """Its score, or mean, minus that of the other, and what the judgement rests on."""
 
 
 def judge(metric: Metric, before: Sequence[float], after: Sequence[float], p: float | None) -> Judged:
     """Judge the scores of a system's seeds beside those of another; `p` is of the first seeds.
 
     >>> judge("ter", [60.0], [58.5], p=0.001)
-    Judged(result='better', gap=-1.5, evidence='-1.50, p 0.001')
+    Judged(result='better', evidence='-1.50, p 0.001')
     >>> judge("bleu", [20.0, 21.0], [20.5, 20.9], p=0.001).result
     'within the spread of the seeds'
     """
     gap = statistics.fmean(after) - statistics.fmean(before)
     chance: Result
     if gap == 0:
-        return Judged("equal", gap, "")
+        return Judged("equal", "")
     if len(before) == len(after) == 1:
         is_clear, evidence, chance = p is not None and p < SIGNIFICANT, p_of(p), "within chance"
     elif min(len(before), len(after)) == 1:
-        return Judged("not judged", gap, f"{gap:+.2f}, one seed against several")
+        return Judged("not judged", f"{gap:+.2f}, one seed against several")
     else:
         is_clear, chance = gap_exceeds_spread(before, after), "within the spread of the seeds"
         evidence = f"means of {len(before)} and {len(after)} seeds"
     is_better = (gap > 0) == HIGHER_IS_BETTER[metric]
-    return Judged(("better" if is_better else "worse") if is_clear else chance, gap, f"{gap:+.2f}, {evidence}")
+    return Judged(("better" if is_better else "worse") if is_clear else chance, f"{gap:+.2f}, {evidence}")
 
 
 def p_of(p: float | None) -> str:
