@@ -6,7 +6,7 @@ differ.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 MAX_NGRAM = 4
@@ -120,8 +120,9 @@ def word_tags(
     `w0:3` is the fourth of the first list.
     """
     before, after, expected = map(_ngrams, (baseline, other, reference))
-    for number, (changed, nearest) in enumerate(zip(listed, (min, min, max, min), strict=True)):
+    nearest: tuple[Callable[[int, int], int], ...] = (min, min, max, min)  # right, right, too many, too few
+    for number, changed in enumerate(listed):
         for place, one in enumerate(changed):
             ngram = tuple(one.text.split(" "))
-            if nearest(before[ngram], expected[ngram]) != nearest(after[ngram], expected[ngram]):
+            if nearest[number](before[ngram], expected[ngram]) != nearest[number](after[ngram], expected[ngram]):
                 yield f"w{number}:{place}"
