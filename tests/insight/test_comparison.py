@@ -344,14 +344,16 @@ def test_examples_are_all_sentences_that_changed_with_the_rows_they_belong_to() 
             low = 20 * min(4, int(score // 20))
             label = "below 20" if not low else "80 or more" if low == 80 else f"{low} to {low + 20}"
             assert f"{by_score}:{label}" in tags
-    for number, word in enumerate(one.words_right_more_often):
-        tagged = [sentence for sentence, tags in one.examples if f"w0:{number}" in tags]
+    words = [(f"w{number}:{place}", word) for number in (0, 1) for place, word in enumerate(one.listed[number])]
+    assert len(words) > 4
+    for tag, word in words:
+        tagged = [sentence for sentence, tags in one.examples if tag in tags]
         gained = [
             min(after.split().count(word.text), expected.split().count(word.text))
             - min(before.split().count(word.text), expected.split().count(word.text))
             for expected, (before, after) in ((sentence.reference, sentence.hypotheses) for sentence in tagged)
         ]
-        if word.text.isalpha():  # other words are parts of a text between spaces
+        if word.text.isalpha():  # others are parts of what stands between spaces
             assert all(gained)
             assert sum(gained) == word.counts[1] - word.counts[0]
 
