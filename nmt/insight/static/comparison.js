@@ -38,8 +38,7 @@ function explorer(block) {
     more.textContent = `Show ${Math.min(PAGE, left)} more of ${left.toLocaleString("en")}`;
     count.textContent = `${found.length.toLocaleString("en")} ${found.length === 1 ? "sentence" : "sentences"}`;
     clear.hidden = !row;
-    clear.textContent = row ? `${row.title} ✕` : "";
-    clear.setAttribute("aria-label", row ? `Remove the filter ${row.title}` : "");
+    clear.textContent = row ? `Remove the filter “${row.title}”` : "";
   }
 
   function restart() {
