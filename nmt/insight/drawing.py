@@ -136,7 +136,7 @@ def curves(
     name: str, title: str, y_label: str, lines: Sequence[Curve], marked_step: int | None = None, marked_as: str = ""
 ) -> Chart:
     """Draw lines over the updates of a training; a vertical line marks a step. Short lines show their points."""
-    with _drawing(y_label) as axes:
+    with _drawing(y_label, [line.label for line in lines]) as axes:
         for line, (colour, style) in zip(lines, itertools.cycle(_STYLES), strict=False):
             x, y = [point[0] for point in line.points], [point[1] for point in line.points]
             marker = "o" if len(x) <= _SHOWN_POINTS else ""
@@ -168,9 +168,9 @@ def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float,
 
 
 @contextlib.contextmanager
-def _drawing(y_label: str) -> Iterator["Axes"]:
-    """The axes of an empty figure, whose few words need only matplotlib's own font."""
-    with drawing(()):
+def _drawing(y_label: str, labels: Iterable[str] = ()) -> Iterator["Axes"]:
+    """The axes of an empty figure; all but `labels` are words that need only matplotlib's own font."""
+    with drawing(labels):
         from matplotlib.figure import Figure
 
         axes = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained").add_subplot()

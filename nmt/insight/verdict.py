@@ -142,7 +142,7 @@ def best_system(systems: Sequence[SystemScores], metric: Metric | None = None) -
 
 
 def _against(baseline: SystemScores, system: SystemScores, num_changed: int, num_lines: int) -> str:
-    """`deep against base: chrF2 better (+0.97, p 0.001); BLEU and TER within chance; 521 of 1,000 lines differ`."""
+    """`deep against base: chrF2 better (+0.97, p 0.001); BLEU within chance; 521 of 1,000 translations differ`."""
     is_single = len(baseline.outputs) == len(system.outputs) == 1
     if is_single and not num_changed:
         return f"{system.name}: the same translations as {baseline.name}"
