@@ -189,6 +189,14 @@ def test_a_comparison_by_the_options_of_eval(two_runs: Path, cli: Cli) -> None:
         assert name in [one["engine"] for one in found if one["requested_engine"] == engine]
 
 
+def test_the_settings_that_differ_between_runs(two_runs: Path) -> None:
+    config = two_runs / "runs/worse/config.yaml"
+    config.write_text(config.read_text().replace("beam_size: 3", "beam_size: 2").replace("seed: 1\n", "seed: 7\n"))
+    trainings = Trainings.of([RunFolder(Path("runs/copy")), RunFolder(Path("runs/worse"))], ["copy", "worse"])
+    assert dict(trainings.settings) == {"decoding.beam_size": ("3", "2"), "training.seed": ("1", "7")}
+    assert trainings.validations[0] == trainings.validations[1] != ()
+
+
 def test_the_same_translations_are_not_called_different(write_lines: WriteLines, cli: Cli) -> None:
     names = [str(write_lines(name, lines)) for name, lines in (("a.de", NEAR), ("b.de", NEAR), ("ref.de", TRUTH))]
     systems = ("--hyp", names[0], "--hyp", names[1], "--ref", names[2])
