@@ -37,7 +37,8 @@ def made_up(length: int, layers: int, heads: int, src: str = "ein e kurz e zeil 
             )  # fmt: skip
     what_if = [
         {"position": t, "token": candidate(t + i, 0)["token"], "log_prob": -1.0 - i, "score": -1.0,
-         "text": " ".join(pieces["tgt"][t:] + pieces["tgt"][:t]), "tokens": marked["tgt"]}
+         "word": f"{pieces['tgt'][(t + i) % length] if length else ''}{i}", "tokens": marked["tgt"],
+         "text": " ".join([*pieces["tgt"][t:], *pieces["tgt"][:t], f"({t}, {i})"])}
         for t in range(size) for i in range(2)
     ]  # fmt: skip
     words = [i // 2 for i in range(length)]

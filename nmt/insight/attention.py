@@ -112,12 +112,12 @@ def attention_maps(
     assert not model.training  # dropout would change the states
     src, tgt = tokenizers.src, tokenizers.tgt
     weights = model.attention_weights(*model_inputs(model, tokenizers, src_ids, tgt_ids))
-    tgt_pieces, tgt_words = tgt.pieces(tgt_ids), _words(tgt, tgt_ids, tgt_lang)
+    tgt_pieces, tgt_words = tgt.pieces(tgt_ids), words_of(tgt, tgt_ids, tgt_lang)
     if isinstance(src_ids, np.ndarray):
         src_tokens, src_words = patch_names(len(src_ids)), [*range(len(src_ids))]
     else:
         src_tokens = (*src.pieces(src_ids), *src.pieces([src.special.eos]))
-        src_words = _words(src, src_ids, src_lang)
+        src_words = words_of(src, src_ids, src_lang)
         src_words.append(_next(src_words))
     return AttentionMaps(
         src_tokens=src_tokens,
@@ -160,8 +160,8 @@ def _stacked(weights: Mapping[str, Tensor], kind: Kind, queries: int, keys: int)
     return stacked
 
 
-def _words(tokenizer: Tokenizer, ids: Sequence[int], language: str) -> list[int]:
-    """The word number of each id."""
+def words_of(tokenizer: Tokenizer, ids: Sequence[int], language: str) -> list[int]:
+    """The word number of each id, as in `AttentionMaps.src_words`."""
     words = tokenizer.words(ids)
     if not is_without_spaces(language):
         return words

@@ -25,7 +25,7 @@ from nmt.decoding.source_text import source_encoder
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.decoding.translator import batches_by_length
 from nmt.errors import ConfigError, RunError
-from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps, model_inputs
+from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps, model_inputs, words_of
 from nmt.models.interface import TrainableModel
 from nmt.models.source import Source
 from nmt.runs.folder import RunFolder
@@ -62,6 +62,8 @@ class WhatIf(Candidate):
 
     position: int
     """The row t of `AttentionMaps.out_tokens` that is replaced; the pieces before it are kept."""
+    word: str
+    """The word of `text` that the other piece is part of, or the name of the end's piece."""
     text: str
     tokens: tuple[str, ...]
     """The whole translation, without `</s>`."""
@@ -131,6 +133,7 @@ def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "au
     tgt_ids = best_of([found])[0].tokens if case.given is None else case.given
     pair = (case.model(), tokenizers, case.src_ids, tgt_ids)
     log_probs = next_log_probs(*pair)
+    what_if = _what_ifs(case.engine, tokenizers, decoding, log_probs, case.src_ids, tgt_ids, case.languages[1])
     return Explanation(
         model=run.name,
         src=text if isinstance(case.src_ids, Sequence) else Path(text).name,
@@ -142,7 +145,7 @@ def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "au
         gradients=gradient_times_input(*pair),
         steps=tuple(_steps(log_probs, tokenizers, tgt_ids)),
         search=search,
-        what_if=tuple(_what_ifs(case.engine, tokenizers, decoding, log_probs, case.src_ids, tgt_ids)),
+        what_if=tuple(what_if),
         picture=Picture.of(case.src_ids) if isinstance(case.src_ids, np.ndarray) else None,
     )
 
@@ -271,6 +274,7 @@ def _what_ifs(
     log_probs: Tensor,
     src_ids: EncodedSource,
     tgt_ids: Sequence[int],
+    tgt_lang: str,
 ) -> Iterator[WhatIf]:
     """Yield the likeliest other pieces of each position with their translations; `log_probs` are (T, V).
 
@@ -299,10 +303,20 @@ def _what_ifs(
             token=token,
             id=piece,
             log_prob=float(log_probs[position, piece]),
+            word=_word(tokenizer, [*one.tokens], position, tgt_lang),
             text=_text(tokenizers, one.tokens),
             tokens=tuple(tokenizer.pieces(one.tokens)),
             score=scored.score,
         )
+
+
+def _word(tokenizer: Tokenizer, ids: Sequence[int], position: int, language: str) -> str:
+    """The word that the piece at a position is part of; the position after the last piece is the end."""
+    if position == len(ids):
+        return tokenizer.pieces([tokenizer.special.eos])[0]
+    numbers = words_of(tokenizer, ids, language)
+    of_word = [piece for piece, number in zip(ids, numbers, strict=True) if number == numbers[position]]
+    return tokenizer.decode(of_word).strip() or tokenizer.pieces([ids[position]])[0]
 
 
 def _others(

@@ -5,6 +5,7 @@ import gzip
 from functools import cache
 from importlib.resources import files
 
+import yaml
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -32,6 +33,7 @@ def _environment() -> Environment:
         loader=FunctionLoader(_read), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals["include_static"] = lambda name: Markup(_read(name))
+    environment.globals["glossary"] = yaml.safe_load(_read("glossary.yaml"))  # for help.html
     return environment
 
 

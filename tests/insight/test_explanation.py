@@ -285,6 +285,7 @@ def test_each_what_if_is_forced_prefix_decoding_alone(
             assert one.log_prob == pytest.approx({c.id: c.log_prob for c in step.candidates}.get(other, one.log_prob))
             (hypotheses,) = engine.search([src_ids], DECODING, [[*prefix, other]])
             assert one.text == tokenizers.tgt.decode(hypotheses[0].tokens)
+            assert one.word == one.token  # of a tokenizer whose pieces are words
             assert list(one.tokens) == tokenizers.tgt.pieces(hypotheses[0].tokens)
             if which == "own":
                 assert one.score == pytest.approx(searched_score(model, src_ids, hypotheses[0].tokens), abs=1e-4)
@@ -337,7 +338,7 @@ def test_the_command_writes_all_of_it_as_json(run: RunFolder, own: Explanation, 
         "score",
         "state",
     }
-    assert set(found["what_if"][0]) == {"position", "token", "id", "log_prob", "text", "tokens", "score"}
+    assert set(found["what_if"][0]) == {"position", "token", "id", "log_prob", "word", "text", "tokens", "score"}
     assert found["search"]["nodes"][0]["parent"] is None
 
 

@@ -1,24 +1,23 @@
 "use strict";
 
 const EXPLAINED = {
-  cross: "Rows: the pieces of the translation, as the decoder predicts them. Columns: the source pieces that it reads.",
-  encoder: "Rows: the source pieces that read. Columns: the source pieces that they read. Every piece sees all others.",
-  decoder: "Rows: the pieces that are predicted. Columns: the pieces so far, which the decoder reads. Later ones are masked.",
+  cross: (unit) => `Rows: the ${unit} of the translation. Columns: the source ${unit} that are read to predict them.`,
+  encoder: (unit) => `Rows: the source ${unit} that read. Columns: the source ${unit} that they read, all of them.`,
+  decoder: (unit) => `Rows: the ${unit} that are predicted. Columns: the ${unit} so far. Later ones are masked.`,
 };
 const SIDES = {
-  cross: ["Source pieces", "Translation"],
+  cross: ["Source", "Translation"],
   encoder: ["Is read", "Reads"],
   decoder: ["Read so far", "Is predicted"],
 };
 
-/** What is shown: a kind, pieces or words, a head and a cell. Previews last while the pointer or the focus is there. */
+/** What is shown: a kind, words or pieces, a head and a cell. Previews last while the pointer or the focus is there. */
 class AttentionPage {
   constructor(page, bytes) {
     this.page = page;
     this.data = new AttentionData(page, bytes);
     this.palettes = { map: new Palette("map"), gradient: new Palette("gradient") };
     this.kind = "cross";
-    this.unit = "pieces";
     this.head = { layer: this.data.numLayers("cross") - 1, head: null };
     this.previewHead = null;
     this.cell = [null, null];
@@ -37,11 +36,13 @@ class AttentionPage {
     this.lines = new LinesView(box("lines"), on);
     this.pictures = page.picture ? new Pictures(box("pictures"), page.picture, on) : null;
     this.readout = box("readout");
+    this.headline = new Headline(page, this.data);
+    this.whatIf = new WhatIf(page, this.data, box("what-if"), box("what-if-result"));
     this.listen();
-    this.showKind();
+    this.setUnit("words");
   }
 
-  /** The sections below attention, a task each, so that what is seen first answers while they are made. */
+  /** The sections of the search, a task each, so that what is seen first answers while they are made. */
   async showChoices() {
     const box = (id) => document.getElementById(id);
     const nextTask = () => new Promise((resume) => setTimeout(resume));
@@ -49,8 +50,6 @@ class AttentionPage {
     this.tree = new SearchTree(this.page.search, box("tree"), box("tree-readout"));
     await nextTask();
     this.steps = new Steps(this.page, (index) => this.tree.showStep(index));
-    await nextTask();
-    this.whatIf = new WhatIf(this.page, box("what-if"), box("what-if-result"));
   }
 
   listen() {
@@ -85,7 +84,9 @@ class AttentionPage {
   }
 
   setUnit(unit) {
-    this.unit = unit;
+    this.unit = document.documentElement.dataset.unit = unit;
+    this.headline.setUnit(unit);
+    this.whatIf.setUnit(unit);
     this.showKind();
   }
 
@@ -96,7 +97,7 @@ class AttentionPage {
       tab.setAttribute("aria-selected", String(isChosen));
       tab.setAttribute("tabindex", isChosen ? "0" : "-1");
     }
-    document.getElementById("explained").textContent = EXPLAINED[this.kind];
+    document.getElementById("explained").textContent = EXPLAINED[this.kind](this.unit);
     const [left, right] = SIDES[this.kind];
     document.getElementById("lines-left").textContent = left;
     document.getElementById("lines-right").textContent = right;
@@ -164,7 +165,7 @@ class AttentionPage {
   /** The readout of a cell, a row, a column, or of nothing. */
   said(row, column) {
     const { matrix } = this.map;
-    if (row === null && column === null) return ["Choose a piece or a cell to read its weights."];
+    if (row === null && column === null) return ["Choose a label or a cell to read its weights."];
     if (column === null) {
       return [...this.reader(row), " reads ", ...this.list(matrix, "row", row), ".", ...this.compared(row)];
     }
@@ -184,10 +185,16 @@ class AttentionPage {
 
   list(matrix, axis, index) {
     const groups = axis === "row" ? matrix.columns : matrix.rows;
-    return matrix.largest(axis, index, 3).flatMap(({ index: other, weight }, i) => {
+    const largest = matrix.largest(axis, index, NUM_SHOWN);
+    const said = largest.flatMap(({ index: other, weight }, i) => {
       const share = element("strong", {}, percent(weight));
       return [i ? ", " : "", quotedOne(groups, other), " ", share];
     });
+    const rest = largest.reduce((sum, { weight }) => sum - weight, 1);
+    // Weights sum to 1 in a row only. They are rounded, so there is a rest even where nothing else is read.
+    return axis === "row" && largest.length < groups.length && rest >= 0.005
+      ? [...said, ", all others: ", element("strong", {}, percent(rest))]
+      : said;
   }
 
   compared(row, column = null) {

@@ -2,12 +2,16 @@
 
 /** The arrays of a page's bytes, in their order. */
 const ARRAYS = ["encoder", "decoder", "cross", "gradients"];
+const LEAST_REST = 0.0005; // a smaller rest of a sum of 1 is rounding
+/** Names of the positions that are no text. */
+const SPECIAL = { "<s>": "start", "</s>": "end" };
 
 /** Attention weights by kind, layer and head, of pieces or of words. Rows read, columns are read. */
 class AttentionData {
   /** `page`: the page's JSON; `bytes`: its weights as uint8, 255 is 1, array after array. */
   constructor(page, bytes) {
     this.page = page;
+    page.tgt_tokens[0] = "<s>"; // some imported models begin with another piece
     this.arrays = {};
     this.made = new Map();
     let start = 0;
@@ -93,24 +97,27 @@ class Matrix {
   }
 }
 
-/** The pieces, or the words that they form: [{label, start, end}], `end` excluded. */
+/** The pieces, or the words that they form: [{label, start, end, isSpaced}], `end` excluded. */
 function groups(tokens, words, unit) {
-  if (unit === "pieces") return tokens.map((label, start) => ({ label, start, end: start + 1 }));
+  const isSpaced = (label) => label.startsWith("▁");
+  if (unit === "pieces") {
+    return tokens.map((label, start) => ({ label, start, end: start + 1, isSpaced: isSpaced(label) }));
+  }
   const found = [];
   tokens.forEach((token, i) => {
     if (i > 0 && words[i] === words[i - 1]) {
       found.at(-1).label += token;
       found.at(-1).end = i + 1;
     } else {
-      found.push({ label: token, start: i, end: i + 1 });
+      found.push({ label: token, start: i, end: i + 1, isSpaced: isSpaced(token) });
     }
   });
-  return found.map((group) => ({ ...group, label: plain(group.label) }));
+  return found.map((group) => ({ ...group, label: withoutMarks(group.label).trim() || group.label }));
 }
 
-/** A piece without SentencePiece's mark of a word's beginning. */
+/** A piece without SentencePiece's mark of a word's beginning; a word for the start and the end. */
 function plain(token) {
-  return withoutMarks(token).trim() || token;
+  return SPECIAL[token] ?? (withoutMarks(token).trim() || token);
 }
 
 /** Pieces in a row as text: marks become spaces, and the bytes of whole characters these characters. */
@@ -175,17 +182,58 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** A token as a page shows it: isolated from the direction of its surroundings, its mark of a beginning in grey. */
+/** A token as a page shows it: isolated from its surroundings' direction, its mark of a beginning in grey. */
 function tokenElement(label) {
-  const marked = label.startsWith("▁") && label.length > 1;
+  if (SPECIAL[label]) return element("bdi", { class: "token special" }, SPECIAL[label]);
+  const isMarked = label.startsWith("▁") && label.length > 1;
   const shown = element("bdi", { class: "token", dir: "auto" });
-  if (marked) shown.append(element("span", { class: "mark" }, "▁"));
-  shown.append(marked ? label.slice(1) : label);
+  if (isMarked) shown.append(element("span", { class: "mark" }, "▁"));
+  shown.append(isMarked ? label.slice(1) : label);
   return shown;
 }
 
-/** A quoted token in running text. */
+/** The rows of a list of probabilities, [{label, share, isChosen}], and a row for what is missing to 1. */
+function shareRows(shares) {
+  const rest = 1 - shares.reduce((sum, one) => sum + one.share, 0);
+  const rows = shares.map((one) => shareRow(tokenElement(one.label), one.share, one.isChosen));
+  return rest < LEAST_REST ? rows : [...rows, shareRow("all others", rest, false)];
+}
+
+function shareRow(label, share, isChosen) {
+  const bar = element("span", { class: "bar", "aria-hidden": "true" }, element("span"));
+  bar.firstChild.style.width = `${100 * share}%`;
+  const kind = isChosen ? "chosen" : typeof label === "string" ? "others" : null;
+  const row = element("li", { class: kind }, element("span", { class: "candidate-name" }, label), bar);
+  row.append(element("span", { class: "candidate-value" }, percent(share)));
+  row.append(element("span", { class: "candidate-mark" }, isChosen ? "✓ chosen" : ""));
+  return row;
+}
+
+/**
+ * What else could stand in a group of pieces, likeliest first: what-ifs with their `chance` and `label`, without those
+ * that say the same as the translation or as a likelier one.
+ */
+function alternatives(page, { label, start, end }, unit) {
+  const texts = new Set([page.tgt]);
+  const words = new Set([label]);
+  const isNew = (seen, text) => !seen.has(text) && seen.add(text);
+  const before = (position) => logProb(page, { start, end: position });
+  return page.what_if
+    .filter((one) => one.position >= start && one.position < end)
+    .map((one) => ({ ...one, chance: Math.exp(before(one.position) + one.log_prob) }))
+    .map((one) => ({ ...one, label: unit === "words" ? one.word : one.token }))
+    .sort((a, b) => b.chance - a.chance)
+    .filter((one) => isNew(words, one.label) && isNew(texts, one.text));
+}
+
+/** The log-probability of the pieces of a group. */
+function logProb(page, { start, end }) {
+  return page.steps.slice(start, end).reduce((sum, step) => sum + step.log_prob, 0);
+}
+
+/** A quoted token in running text; the start and the end are not quoted. */
 function quoted(label) {
+  if (SPECIAL[label]) return element("em", {}, SPECIAL[label]);
   return element("span", {}, "“", element("bdi", { dir: "auto" }, plain(label)), "”");
 }
 

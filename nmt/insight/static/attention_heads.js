@@ -14,6 +14,7 @@ class HeadGrid {
     box.addEventListener("pointerleave", () => on.preview(null));
     box.addEventListener("click", (event) => headOf(event) && on.choose(headOf(event)));
     box.addEventListener("keydown", (event) => this.pressed(event));
+    addEventListener("beforeprint", () => this.buttons.forEach((button) => this.paint(button)));
   }
 
   /** `matrixOf(layer, head)` is called for a head when its thumbnail is first seen. */

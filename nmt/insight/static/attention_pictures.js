@@ -2,12 +2,10 @@
 
 const SHOWN = 112; // pixels of the screen, a side of a picture
 
-/** The source picture once for each predicted piece; what the chosen head does not look at is in the dark. */
-class Pictures {
+/** The source picture, in which what has little weight is in the dark. */
+class Picture {
   /** `picture`: {size, grid, rgb}: pixels and patches a side, and base64 of the pixels, row by row. */
-  constructor(box, picture, on) {
-    this.box = box;
-    this.on = on;
+  constructor(picture) {
     this.grid = picture.grid;
     const characters = atob(picture.rgb);
     const image = new ImageData(picture.size, picture.size);
@@ -19,26 +17,10 @@ class Pictures {
     this.image.getContext("2d").putImageData(image, 0, 0);
   }
 
-  /** Draw a picture for each row of a matrix whose columns are the patches; null hides them. */
-  setMatrix(matrix) {
-    this.box.closest("figure").hidden = matrix === null;
-    this.shown = matrix === null ? [] : matrix.rows.map((row, index) => this.shownRow(matrix, row, index));
-    this.box.replaceChildren(...this.shown);
-  }
-
-  shownRow(matrix, row, index) {
-    const canvas = element("canvas", { width: 2 * SHOWN, height: 2 * SHOWN, role: "img" });
-    canvas.setAttribute("aria-label", `Where it looks to predict ${plain(row.label)}`);
-    this.draw(canvas, matrix.columns.map((_, column) => matrix.at(index, column)));
-    const shown = element("button", { type: "button", class: "picture" }, canvas, tokenElement(row.label));
-    shown.addEventListener("click", () => this.on.choose(index, null));
-    shown.addEventListener("pointerenter", () => this.on.preview(index, null));
-    shown.addEventListener("pointerleave", () => this.on.preview(null, null));
-    return shown;
-  }
-
-  /** The largest weight leaves its patch as bright as it is, and weight 0 a fifth of that. */
-  draw(canvas, weights) {
+  /** A canvas; the largest weight leaves its patch as bright as it is, and weight 0 a fifth of that. */
+  shown(weights, label) {
+    const canvas = element("canvas", { class: "patches", width: 2 * SHOWN, height: 2 * SHOWN, role: "img" });
+    canvas.setAttribute("aria-label", label);
     const context = canvas.getContext("2d");
     context.imageSmoothingEnabled = false;
     context.drawImage(this.image, 0, 0, canvas.width, canvas.height);
@@ -47,6 +29,31 @@ class Pictures {
       context.fillStyle = `rgba(0, 0, 0, ${0.8 * (1 - weight / largest)})`;
       context.fillRect((i % this.grid) * side, Math.floor(i / this.grid) * side, side, side);
     });
+    return canvas;
+  }
+}
+
+/** The source picture once for each predicted word. */
+class Pictures {
+  constructor(box, picture, on) {
+    Object.assign(this, { box, on, picture: new Picture(picture) });
+  }
+
+  /** Draw a picture for each row of a matrix whose columns are the patches; null hides them. */
+  setMatrix(matrix) {
+    this.box.closest("figure").hidden = matrix === null;
+    this.shown = matrix === null ? [] : matrix.rows.map((row, index) => this.shownRow(matrix, row, index));
+    this.box.replaceChildren(...this.shown);
+  }
+
+  shownRow(matrix, row, index) {
+    const weights = matrix.columns.map((_, column) => matrix.at(index, column));
+    const canvas = this.picture.shown(weights, `Where it looks to predict ${plain(row.label)}`);
+    const shown = element("button", { type: "button", class: "picture" }, canvas, tokenElement(row.label));
+    shown.addEventListener("click", () => this.on.choose(index, null));
+    shown.addEventListener("pointerenter", () => this.on.preview(index, null));
+    shown.addEventListener("pointerleave", () => this.on.preview(null, null));
+    return shown;
   }
 
   highlight(row) {

@@ -11,6 +11,7 @@ class Steps {
     const highest = Math.max(...page.steps.map((step) => step.entropy), 1e-9);
     this.strip.dir = isRightToLeft(page.tgt) ? "rtl" : "ltr";
     this.strip.replaceChildren(...page.steps.map((step, index) => this.chip(step, index, highest)));
+    page.out_words.forEach((word, i) => this.strip.children[i].classList.toggle("begins", word !== page.out_words[i - 1]));
     this.slider.addEventListener("input", () => this.show(Number(this.slider.value)));
     this.show(0);
   }
@@ -43,28 +44,19 @@ class Steps {
     prefix.replaceChildren(muted, element("strong", {}, plain(step.token)));
     const equal = Math.exp(step.entropy);
     document.getElementById("entropy").replaceChildren(
-      "Entropy ",
-      element("strong", {}, `${bits(step.entropy)} bits`),
-      `: as uncertain as a choice among ${equal.toFixed(equal < 10 ? 1 : 0)} equally likely pieces.`,
+      "As uncertain as a choice among ",
+      element("strong", {}, equal.toFixed(equal < 10 ? 1 : 0)),
+      ` equally likely pieces (entropy: ${bits(step.entropy)} bits).`,
     );
     document.getElementById("candidates").replaceChildren(...this.candidates(step));
     this.onStep(index);
   }
 
   candidates(step) {
-    const shown = step.candidates.map((one) => this.candidate(one, one.id === step.id));
     const isAmong = step.candidates.some((one) => one.id === step.id);
-    return isAmong ? shown : [...shown, this.candidate(step, true)];
-  }
-
-  candidate({ token, log_prob }, isChosen) {
-    const share = Math.exp(log_prob);
-    const bar = element("span", { class: "bar", "aria-hidden": "true" }, element("span"));
-    bar.firstChild.style.width = `${100 * share}%`;
-    const name = element("span", { class: "candidate-name" }, tokenElement(token));
-    const value = element("span", { class: "candidate-value" }, percent(share));
-    const mark = element("span", { class: "candidate-mark" }, isChosen ? "✓ chosen" : "");
-    return element("li", { class: isChosen ? "chosen" : null }, name, bar, value, mark);
+    const shown = isAmong ? step.candidates : [...step.candidates, step];
+    const share = ({ token, id, log_prob }) => ({ label: token, share: Math.exp(log_prob), isChosen: id === step.id });
+    return shareRows(shown.map(share));
   }
 }
 

@@ -22,9 +22,11 @@ class SearchTree {
     for (const node of this.nodes.values()) {
       node.from = node.parent === null ? null : this.nodes.get(node.parent);
       node.depth = node.from ? node.from.depth + 1 : 0;
+      node.chance = node.from ? Math.exp(node.log_prob - node.from.log_prob) : 1;
       node.from?.children.push(node);
     }
     this.root = [...this.nodes.values()].find((node) => !node.from);
+    this.root.token = "<s>"; // some imported models begin with another piece
     for (let node = this.nodes.get(search.best); node; node = node.from) node.isBest = true;
     for (const node of this.nodes.values()) {
       node.children.sort((a, b) => Number(b.isBest ?? 0) - Number(a.isBest ?? 0) || b.log_prob - a.log_prob);
@@ -68,7 +70,8 @@ class SearchTree {
       });
     });
     const label = "Beam search. Right: to the best child. Left: to the parent. Up and down: within the step.";
-    this.drawing = svg("svg", { width, height, role: "tree", "aria-label": label }, this.band, this.edges, nodes);
+    const viewBox = `0 0 ${width} ${height}`;
+    this.drawing = svg("svg", { width, height, viewBox, role: "tree", "aria-label": label }, this.band, this.edges, nodes);
     this.box.replaceChildren(this.drawing);
     this.showStep(this.step, false);
   }
@@ -86,13 +89,13 @@ class SearchTree {
   shape(node) {
     const { x, y, width } = node;
     const outline = { x, y, width, height: NODE_HEIGHT, rx: node.state === "pruned" ? 0 : 9, class: "outline" };
-    const piece = svg("text", { x: x + 9, y: y + 16, class: "piece" }, shortened(node.token));
-    const sum = svg("text", { x: x + 9, y: y + 30, class: "sum" }, node.from ? decimal(node.log_prob) : "start");
+    const piece = svg("text", { x: x + 9, y: y + 16, class: "piece" }, ...nodeLabel(node.token));
+    const chance = svg("text", { x: x + 9, y: y + 30, class: "chance" }, node.from ? percent(node.chance) : "");
     const attributes = {
       class: `node ${node.state} ${node.isBest ? "best" : ""}`, role: "treeitem", tabindex: "-1",
       "data-id": node.id, "aria-level": node.depth + 1, "aria-label": this.describe(node),
     };
-    node.group = svg("g", attributes, svg("rect", outline), piece, sum);
+    node.group = svg("g", attributes, svg("rect", outline), piece, " ", chance);
     const [right, top] = [x + width - 13, y + 7];
     if (node.state === "pruned") {
       node.group.append(svg("path", { d: `M${right} ${top}l6 6m0 -6l-6 6`, class: "cross" }));
@@ -105,11 +108,11 @@ class SearchTree {
   }
 
   describe(node) {
-    if (!node.from) return "Start of the sentence";
-    const own = node.log_prob - node.from.log_prob;
+    if (!node.from) return "start of the sentence";
     const best = node.id === this.search.best ? ", the model’s translation" : "";
-    const numbers = `log-probability ${decimal(node.log_prob)}, of this piece ${decimal(own)}`;
-    return `“${plain(node.token)}”, step ${node.depth}: ${node.state}${best}; ${numbers}; score ${decimal(node.score)}`;
+    const all = `the whole line up to here ${percent(Math.exp(node.log_prob))}`;
+    const score = `score ${decimal(node.score)} (nearer to 0 is better)`;
+    return `${plain(node.token)} ${percent(node.chance)}, step ${node.depth}: ${node.state}${best}; ${all}; ${score}`;
   }
 
   /** Show a node: its path is emphasised, and the readout describes it. */
@@ -123,9 +126,9 @@ class SearchTree {
     }
     node.group.classList.add("at");
     const before = tokens.slice(0, -1);
-    const shown = before.length > PREFIX ? `… ${joined(before.slice(-PREFIX))}` : joined(before);
-    const prefix = element("bdi", { dir: "auto" }, shown);
-    if (tokens.length) prefix.append(element("strong", {}, plain(node.token)));
+    const text = before.length > PREFIX ? `… ${joined(before.slice(-PREFIX))}` : joined(before);
+    const prefix = element("bdi", { dir: "auto" }, text);
+    if (tokens.length) prefix.append(element("strong", {}, tokenElement(node.token)));
     this.readout.replaceChildren(prefix, element("span", { class: "muted" }, this.describe(node)));
   }
 
@@ -186,8 +189,11 @@ class SearchTree {
   }
 }
 
-/** A piece that fits into a node. */
-function shortened(token) {
-  const characters = [...token];
-  return characters.length > 14 ? `${characters.slice(0, 13).join("")}…` : token;
+/** A piece that fits into a node, its mark of a beginning apart. */
+function nodeLabel(token) {
+  if (SPECIAL[token]) return [svg("tspan", { class: "special" }, SPECIAL[token])];
+  const isMarked = token.startsWith("▁") && token.length > 1;
+  const characters = [...(isMarked ? token.slice(1) : token)];
+  const shown = characters.length > 14 ? `${characters.slice(0, 13).join("")}…` : characters.join("");
+  return isMarked ? [svg("tspan", { class: "mark" }, "▁"), shown] : [shown];
 }

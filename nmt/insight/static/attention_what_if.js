@@ -1,14 +1,13 @@
 "use strict";
 
-/** For every position the next-best pieces, and the translation that would have followed. */
+const LONG = 280; // characters of a translation; a longer one scrolls away
+
+/** For every word, or piece, the next-best choices, and the translation that would have followed. */
 class WhatIf {
-  constructor(page, box, result) {
-    Object.assign(this, { page, box, result, chosen: null });
+  constructor(page, data, box, result) {
+    Object.assign(this, { page, data, box, result, chosen: null });
     box.dir = isRightToLeft(page.tgt) ? "rtl" : "ltr";
-    this.columns = page.steps.map((_, position) => page.what_if.filter((one) => one.position === position));
-    box.replaceChildren(...page.steps.map((step, position) => this.column(step, position)));
-    this.buttons = [...box.querySelectorAll("button")];
-    this.moveTabStop(this.buttons[0]);
+    result.classList.toggle("stays", page.tgt.length < LONG);
     box.addEventListener("focusin", (event) => {
       this.moveTabStop(event.target);
       if (event.target.matches(":focus-visible")) this.show(event.target.alternative);
@@ -20,22 +19,33 @@ class WhatIf {
     box.addEventListener("pointerleave", () => this.show(this.chosen));
     box.addEventListener("click", (event) => this.choose(event.target.closest("button")));
     box.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  /** Show words or pieces; the closest call is chosen. */
+  setUnit(unit) {
+    this.chosen = null;
+    this.box.replaceChildren(...this.data.rows("cross", unit).map((group) => this.column(group, unit)));
+    this.buttons = [...this.box.querySelectorAll("button")];
+    this.moveTabStop(this.buttons[0]);
     this.show(null);
-    // The closest call first.
-    const chance = (button) => button.alternative.log_prob;
+    const chance = (button) => button.alternative.chance;
     this.choose(this.buttons.reduce((best, one) => (best && chance(best) >= chance(one) ? best : one), null));
   }
 
-  column(step, position) {
-    const was = element("div", { class: "was" }, tokenElement(step.token), share(step.log_prob));
+  column(group, unit) {
+    const own = Math.exp(logProb(this.page, group));
+    const was = element("div", { class: "was" }, tokenElement(group.label), " ", share(own));
     const made = element("div", { class: "what-if-column" }, was);
-    for (const alternative of this.columns[position]) {
-      const label = `Position ${position + 1}: ${plain(alternative.token)} instead of ${plain(step.token)}`;
-      const button = element("button", { type: "button", tabindex: "-1", "aria-label": label });
-      button.append(tokenElement(alternative.token), share(alternative.log_prob));
-      button.alternative = alternative;
+    const shown = alternatives(this.page, group, unit).slice(0, NUM_SHOWN);
+    for (const alternative of shown) {
+      const button = element("button", { type: "button", tabindex: "-1" }, tokenElement(alternative.label), " ");
+      const instead = element("span", { class: "hidden-text" }, ` instead of ${plain(group.label)}`);
+      button.append(share(alternative.chance), instead);
+      button.alternative = { ...alternative, was: group.label, own };
       made.append(button);
     }
+    const rest = shown.reduce((sum, one) => sum - one.chance, 1 - own);
+    if (rest >= LEAST_REST) made.append(element("div", { class: "share" }, `all others: ${percent(rest)}`));
     return made;
   }
 
@@ -50,19 +60,25 @@ class WhatIf {
   /** The alternative's translation; what differs from the page's translation is marked. */
   show(alternative) {
     if (!alternative) {
-      this.result.replaceChildren(element("p", { class: "muted" }, "Choose a piece to see what would have followed it."));
+      this.result.replaceChildren(element("p", { class: "muted" }, "Choose one to see what would have followed it."));
       return;
     }
     const { page } = this;
-    const step = page.steps[alternative.position];
     const [before, after] = differences(wordsOf(page.tgt, page.tgt_lang), wordsOf(alternative.text, page.tgt_lang));
-    const said = element("p", { class: "what-if-head" }, "If position ", String(alternative.position + 1), " were ");
-    said.append(quoted(alternative.token), ` (${percent(Math.exp(alternative.log_prob))}) instead of `);
-    said.append(quoted(step.token), ` (${percent(Math.exp(step.log_prob))}):`);
-    const score = element("p", { class: "muted" }, `Score ${decimal(alternative.score)}`);
-    const best = page.search?.nodes.find((node) => node.id === page.search.best);
-    if (best && page.is_own) score.append(`; that of the translation is ${decimal(best.score)}.`);
+    const said = element("p", { class: "what-if-head" }, "With ", quoted(alternative.label));
+    said.append(` (${percent(alternative.chance)}) instead of `, quoted(alternative.was));
+    said.append(` (${percent(alternative.own)}):`);
+    const score = element("p", { class: "muted" }, this.compared(alternative.score));
     this.result.replaceChildren(said, marked(after, "ins", page.tgt_lang), marked(before, "del", page.tgt_lang), score);
+  }
+
+  /** What the model's own score says of another translation. */
+  compared(score) {
+    const { search, is_own } = this.page;
+    const best = search.nodes.find((node) => node.id === search.best);
+    if (!best || !is_own) return `Score ${decimal(score)} (nearer to 0 is better).`;
+    const likes = decimal(score) === decimal(best.score) ? "it as much" : score < best.score ? "it less" : "it more";
+    return `The model likes ${likes}: score ${decimal(score)} instead of ${decimal(best.score)} (nearer to 0 is better).`;
   }
 
   moveTabStop(button) {
@@ -71,27 +87,28 @@ class WhatIf {
   }
 
   pressed(event) {
-    const button = event.target;
-    const column = button.parentElement;
-    const forward = this.box.dir === "rtl" ? "ArrowLeft" : "ArrowRight";
-    const place = [...column.children].indexOf(button);
-    const beside = { true: column.nextElementSibling, false: column.previousElementSibling }[event.key === forward];
+    const columns = [...this.box.children].map((column) => [...column.querySelectorAll("button")]);
+    const reached = columns.filter((column) => column.length);
+    const at = reached.findIndex((column) => column.includes(event.target));
+    const place = reached[at].indexOf(event.target);
+    const forward = this.box.dir === "rtl" ? -1 : 1;
+    const beside = (step) => reached[at + step]?.[Math.min(place, reached[at + step].length - 1)];
     const target = {
-      ArrowUp: button.previousElementSibling,
-      ArrowDown: button.nextElementSibling,
-      ArrowLeft: beside?.children[place],
-      ArrowRight: beside?.children[place],
-      Home: this.buttons[0],
-      End: this.buttons.at(-1),
+      ArrowUp: () => reached[at][place - 1],
+      ArrowDown: () => reached[at][place + 1],
+      ArrowLeft: () => beside(-forward),
+      ArrowRight: () => beside(forward),
+      Home: () => this.buttons[0],
+      End: () => this.buttons.at(-1),
     }[event.key];
-    if (target === undefined) return;
+    if (!target) return;
     event.preventDefault();
-    if (target?.alternative) target.focus();
+    target()?.focus();
   }
 }
 
-function share(logProb) {
-  return element("span", { class: "share" }, percent(Math.exp(logProb)));
+function share(chance) {
+  return element("span", { class: "share" }, percent(chance));
 }
 
 /** A text's words and what is between them, also in languages without spaces. */
