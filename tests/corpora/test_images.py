@@ -363,7 +363,7 @@ def test_the_page_lays_each_words_attention_over_the_picture(tmp_path: Path, bro
     browser.wait("document.documentElement.dataset.ready")
     browser.check_page(tmp_path / "page.html")
     tabs = browser.run("return [...document.querySelectorAll('[role=tab]')].map((tab) => tab.dataset.kind)")
-    assert tabs == ["decoder", "cross"]  # there is no encoder
+    assert tabs == ["cross", "decoder"]  # there is no encoder
     brightness = browser.run(
         "return [...document.querySelectorAll('.picture canvas')].map((canvas) => [[0, 0], [1, 0], [0, 1], [1, 1]].map("
         "([x, y]) => canvas.getContext('2d').getImageData(10 + 112 * x, 10 + 112 * y, 1, 1).data[0]))"

@@ -1,5 +1,6 @@
 """The page of `nmt attention` in a real browser: its numbers, its hatching, and all of it by keyboard alone."""
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,10 +108,81 @@ def test_the_pages_numbers_are_numpys(opened: Browser, solved: Path) -> None:
         assert [one["id"] for one in step["candidates"]][:3] == np.argsort(-row)[:3].tolist()
     opened.run("const s = document.getElementById('step'); s.value = 2; s.dispatchEvent(new Event('input'))")
     entropy = -(probs[2] * np.log2(probs[2])).sum()
-    assert opened.text("#entropy").startswith(f"Entropy {entropy:.2f} bits")
-    shown = opened.run("return [...document.querySelectorAll('.candidate-value')].map((one) => one.textContent)")
+    assert f"entropy: {entropy:.2f} bits" in opened.text("#entropy")
+    shown = texts(opened, "#candidates .candidate-value")
     assert float(shown[0].rstrip("%")) == pytest.approx(100 * probs[2].max(), abs=0.5)
-    assert len(shown) == 10
+    assert len(shown) == 10 + (np.sort(probs[2])[:-10].sum() >= 0.0005)  # and all others
+
+
+def texts(browser: Browser, selector: str) -> list[str]:
+    """The text of each element that a selector finds, hidden text included."""
+    found = "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)"
+    shown: list[str] = browser.run(found, selector)
+    return shown
+
+
+def show_pieces(browser: Browser) -> None:
+    browser.run("document.querySelector('[name=unit][value=pieces]').click()")
+
+
+def test_a_word_of_the_headline_shows_its_sources_and_its_alternatives(browser: Browser, tmp_path: Path) -> None:
+    data = made_up(5, 1, 1)  # "eine kurze zeil"
+    data |= {"src": "Eine kurze Zeil", "src_tokens": ["▁Ein", "e", "▁kurz", "e", "▁Zeil", "</s>"]}
+    data |= {"tgt": "eine  kurze zeil"}
+    data["gradients"][2] = data["gradients"][3] = [0.0, 0.02, 0.6, 0.2, 0.12, 0.06]
+    for step, probability in zip(data["steps"], (0.9, 1.0, 0.5, 0.8, 0.9, 1.0), strict=True):
+        step["log_prob"] = math.log(probability)
+    others = data["what_if"][4:8]  # of the two pieces of "kurze"
+    for one, (word, probability) in zip(
+        others, (("lange", 0.3), ("kurze", 0.1), ("kurzen", 0.1), ("kurz", 0.1)), strict=True
+    ):
+        one |= {"word": word, "log_prob": math.log(probability)}
+    others[3]["text"] = others[0]["text"]  # "kurz" leads to the same translation as the likelier "lange"
+    opened_data(browser, tmp_path, data)
+    assert browser.text("h1") == data["src"]
+    assert browser.text("h1 + p").split() == data["tgt"].split()
+    words = "return [...document.querySelectorAll('.tgt-word')].map((one) => one.style.getPropertyValue('--tint'))"
+    assert browser.run(words) == ["4%", "24%", "4%"]
+    assert texts(browser, ".tgt-word.unsure") == texts(browser, ".tgt-word[aria-pressed=true]") == ["kurze"]
+    assert texts(browser, ".src-word.at") == ["kurze", "Zeil"]
+    rows = [row.split("✓")[0] for row in texts(browser, "#headline-word li")]
+    assert rows == [
+        "kurze80%",
+        "Zeil12%",
+        "end5.9%",
+        "all others2.0%",
+        "kurze40%",
+        "lange30%",
+        "kurzen5.0%",
+        "all others25%",
+    ]
+    browser.move_pointer(*browser.centre(".tgt-word", 0))
+    assert browser.text("#headline-word").startswith("“eine” had a probability of 90%.")
+    browser.move_pointer(0, 0)
+    assert browser.text("#headline-word").startswith("“kurze” had")
+    browser.tap(*browser.centre(".tgt-word", 2))
+    assert browser.text("#headline-word").startswith("“zeil” had")
+    show_pieces(browser)
+    assert texts(browser, ".tgt-word") == ["ein", "e", "kurz", "e", "zeil"]
+
+
+def test_what_is_not_listed_is_a_row_of_its_own(browser: Browser, tmp_path: Path) -> None:
+    data = made_up(3, 1, 1)
+    for one, share in zip(data["steps"][0]["candidates"], [0.6, 0.32, *[0.0001] * 8], strict=True):
+        one["log_prob"] = math.log(share)
+    opened_data(browser, tmp_path, data)
+    rows = texts(browser, "#candidates li")
+    assert [row.split("✓")[0] for row in rows[:2]] == ["▁ein60%", "e32%"]
+    assert rows[2:] == [*["▁kurz< 0.1%", "end< 0.1%", "▁ein< 0.1%", "e< 0.1%"] * 2, "all others7.9%"]
+
+
+def test_a_question_mark_opens_the_glossary(opened: Browser) -> None:
+    terms = opened.run("return [...document.querySelectorAll('.help strong')].map((one) => one.textContent)")
+    assert {"piece", "score", "beam", "entropy", "head"} <= set(terms)
+    shown = "return document.querySelector('.help p').getClientRects().length"
+    assert opened.run(shown) == 0
+    opened.click(*opened.centre(".help summary"))
+    assert opened.run(shown) == 1
 
 
 def test_words_sum_the_pieces_of_the_source_and_average_those_of_the_target(browser: Browser, tmp_path: Path) -> None:
@@ -149,6 +221,7 @@ def test_masked_cells_are_hatched_and_weights_of_zero_are_not(browser: Browser, 
     data = made_up(7, 1, 1)
     data["attention"]["decoder"][0][0][3] = [1.0, 0, 0, 0, 0, 0, 0, 0]
     opened_data(browser, tmp_path, data, dark=dark)
+    show_pieces(browser)
     browser.run("document.querySelector('[data-kind=decoder]').click()")
     browser.run("document.querySelector('#heads button').click()")
     zero, masked, one = (cell_pixels(browser, 3, column) for column in (2, 5, 0))
@@ -165,7 +238,7 @@ def test_masked_cells_are_hatched_and_weights_of_zero_are_not(browser: Browser, 
 
 @pytest.mark.slow
 def test_hovering_tapping_and_arrow_keys_give_the_same_readout(browser: Browser, page: Path) -> None:
-    hint = "Choose a piece or a cell to read its weights."
+    hint = "Choose a label or a cell to read its weights."
     for point in ("#map .map-rows .label", "#lines .lines-side:last-child button"):
         browser.open_page(page)
         browser.wait(READY)
@@ -217,11 +290,41 @@ def test_everything_can_be_reached_by_keyboard_alone(opened: Browser) -> None:
         assert after != before, f"{keys} change nothing in {selector}"
         return after
 
+    tab_to(opened, "headline-tgt")
+    opened.press("Home")
+    assert opened.text("#headline-word").startswith("“3” had a probability of")
+    chosen = changes("#headline-word", "ArrowRight", "Enter")
+    assert chosen.startswith("“1” had")
     opened.press("Tab")
-    assert "The earlier pieces" not in changes("#explained", "ArrowLeft")
+    assert opened.text("#headline-word") == chosen
+    opened.press("ArrowRight")
+    assert opened.run("return document.activeElement.value") == "pieces"
+    opened.press("Tab", "Enter")
+    assert opened.run("return document.querySelector('.help').open")
+    tab_to(opened, "what-if")
+    changes("#what-if-result", "ArrowRight")
+    chosen = changes("#what-if-result", "ArrowDown", "Enter")
+    opened.press("Tab")
+    assert opened.text("#what-if-result") == chosen
+    tab_to(opened, "step")
+    assert changes("#step-number", "ArrowRight") == "Step 2 of 7"
+    tab_to(opened, "show-pruned")
+    num_nodes = "return document.querySelectorAll('#tree .node').length"
+    before = opened.run(num_nodes)
+    opened.press(" ")
+    assert opened.run(num_nodes) < before
+    opened.press(" ")
+    tab_to(opened, "tree")
+    assert "score" in changes("#tree-readout", "ArrowLeft")
+    sibling = changes("#tree-readout", "ArrowDown")
+    assert "step 6" in sibling
+    assert "start of the sentence" in changes("#tree-readout", "Home")
+    assert re.search(r"3 [\d.]+%, step 1", changes("#tree-readout", "ArrowRight"))
+    tab_to(opened, "attention")  # its help
+    opened.press("Tab")
+    changes("#explained", "ArrowLeft")
     assert opened.run("return document.activeElement.dataset.kind") == "decoder"
-    opened.press("ArrowRight", "Tab", "ArrowRight")
-    assert opened.run("return document.activeElement.value") == "words"
+    opened.press("ArrowRight")
     tab_to(opened, "heads")
     assert changes("#head-name", "ArrowLeft") == "Layer 1, head 4"
     assert changes("#head-name", "ArrowDown") == "Mean of all heads"
@@ -237,26 +340,8 @@ def test_everything_can_be_reached_by_keyboard_alone(opened: Browser) -> None:
     changes(READOUT, "ArrowRight", "ArrowDown")
     tab_to(opened, "gradient")
     changes(READOUT, "ArrowRight", "ArrowDown")
-    tab_to(opened, "step")
+    opened.run("document.activeElement.blur()")
     assert opened.text(READOUT) == kept
-    assert changes("#step-number", "ArrowRight") == "Step 2 of 7"
-    tab_to(opened, "show-pruned")
-    num_nodes = "return document.querySelectorAll('#tree .node').length"
-    before = opened.run(num_nodes)
-    opened.press(" ")
-    assert opened.run(num_nodes) < before
-    opened.press(" ")
-    tab_to(opened, "tree")
-    assert "log-probability" in changes("#tree-readout", "ArrowLeft")
-    sibling = changes("#tree-readout", "ArrowDown")
-    assert "step 6" in sibling
-    assert "Start of the sentence" in changes("#tree-readout", "Home")
-    assert "“3”, step 1" in changes("#tree-readout", "ArrowRight")
-    tab_to(opened, "what-if")
-    changes("#what-if-result", "ArrowRight")
-    chosen = changes("#what-if-result", "ArrowDown", "Enter")
-    opened.press("Tab")
-    assert opened.text("#what-if-result") == chosen
 
 
 def path_to(nodes: dict[int, dict[str, Any]], number: int | None) -> list[int]:
@@ -277,19 +362,21 @@ def test_the_best_leaf_is_the_translation(browser: Browser, in_solved: Path, tmp
     opened.wait(READY)
     page = opened.run("return attentionPage.then(({page}) => page)")
     nodes = {node["id"]: node for node in page["search"]["nodes"]}
-    best = opened.run("return [...document.querySelectorAll('#tree .node.best .piece')].map((one) => one.textContent)")
-    assert best == ["<s>", *translation.split(), "</s>"]
-    assert opened.text("#tree-readout bdi") == f"{translation.strip()} </s>"
+    assert texts(opened, "#tree .node.best .piece") == ["start", *translation.split(), "end"]
+    assert opened.text("#tree-readout bdi") == f"{translation.strip()} end"
     assert opened.text("h1 + p") == translation.strip()
     shown = opened.run(
         "return [...document.querySelectorAll('#tree .node')].map((one) => [Number(one.dataset.id), one.classList[1],"
-        "one.querySelector('.sum').textContent.replace('−', '-'), one.getBBox().x, one.getBBox().y])"
+        "one.querySelector('.chance').textContent, one.getBBox().x, one.getBBox().y])"
     )
     assert {number for number, *_ in shown} == set(nodes)
-    for number, state, total, *_ in shown:
+    for number, state, chance, *_ in shown:
         assert state == nodes[number]["state"]
         if number:
-            assert float(total) == pytest.approx(nodes[number]["log_prob"], abs=0.0051)
+            expected = 100 * math.exp(nodes[number]["log_prob"] - nodes[nodes[number]["parent"]]["log_prob"])
+            assert float(chance.lstrip("< ").rstrip("%")) == pytest.approx(
+                expected, abs=0.51 if expected > 9.9 else 0.11
+            )
     along_the_top = {y for number, *_, y in shown if number in path_to(nodes, page["search"]["best"])}
     assert along_the_top == {min(y for *_, y in shown)}
     heights = {number: (x, y) for number, _, _, x, y in shown}
@@ -305,23 +392,27 @@ def test_a_chosen_piece_outside_the_ten_likeliest_is_shown_too(browser: Browser,
     data["what_if"] = []  # of a translation that no search would find
     opened_data(browser, tmp_path, data)
     assert browser.run("return document.querySelectorAll('#candidates li').length") == 11
+    assert browser.text("#candidates .chosen .candidate-name") == "rare"
+    show_pieces(browser)
     assert browser.text("#candidates .chosen .candidate-name") == "▁rare"
-    assert browser.text("#tree-readout") == "Start of the sentence"
-    assert browser.text("#what-if-result").startswith("Choose a piece")
+    assert browser.text("#tree-readout") == "start of the sentence"
+    assert browser.text("#what-if-result").startswith("Choose one")
 
 
 def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:
     data = made_up(3, 1, 1)
     data |= {"tgt": "Ein Mann schläft heute.", "tgt_lang": "de"}
-    data["what_if"][2] |= {"text": "Ein Kind schläft."}
+    data["what_if"][2] |= {"text": "Ein Kind schläft.", "score": -0.5}
+    data["what_if"][1] |= {"text": data["tgt"]}  # the same translation in other pieces
     opened_data(browser, tmp_path, data)
-    browser.run("document.querySelectorAll('#what-if button')[2].click()")
-    texts = "return [...document.querySelectorAll('#what-if-result ' + arguments[0])].map((one) => one.textContent)"
-    assert browser.run(texts, ".what-if-line") == ["Ein Kind schläft.", "Ein Mann schläft heute."]
-    assert browser.run(texts, ".what-if-line ins") == ["Kind"]
-    assert browser.run(texts, ".what-if-line del") == ["Mann", " heute"]
-    assert browser.run("return document.querySelectorAll('#what-if button')[2].ariaPressed") == "true"
-    assert "position 2" in browser.text(".what-if-head")
+    assert texts(browser, ".what-if-column:first-child .token") == ["eine", "ein0", "e0", "kurz1"]
+    browser.run("document.querySelectorAll('#what-if button')[1].click()")
+    assert texts(browser, ".what-if-line") == ["Ein Kind schläft.", "Ein Mann schläft heute."]
+    assert texts(browser, ".what-if-line ins") == ["Kind"]
+    assert texts(browser, ".what-if-line del") == ["Mann", " heute"]
+    assert browser.run("return document.querySelectorAll('#what-if button')[1].ariaPressed") == "true"
+    assert browser.text(".what-if-head") == "With “e0” (33%) instead of “eine” (82%):"
+    assert "likes it less: score −0.50 instead of −0.10" in browser.text("#what-if-result")
 
 
 @pytest.mark.slow
@@ -352,8 +443,8 @@ def test_arabic_runs_from_right_to_left(browser: Browser, tmp_path: Path) -> Non
     assert lefts[:3] == sorted(lefts[:3], reverse=True)
     browser.run("document.querySelector('#what-if button').focus()")
     browser.press("ArrowLeft")
-    label = browser.run("return document.activeElement.ariaLabel")
-    assert label.startswith("Position 2")
+    columns = "[...document.querySelectorAll('.what-if-column')]"
+    assert browser.run(f"return {columns}.indexOf(document.activeElement.parentElement)") == 1
 
 
 @pytest.mark.slow
