@@ -112,12 +112,12 @@ def attention_maps(
     assert not model.training  # dropout would change the states
     src, tgt = tokenizers.src, tokenizers.tgt
     weights = model.attention_weights(*model_inputs(model, tokenizers, src_ids, tgt_ids))
-    tgt_pieces, tgt_words = tgt.pieces(tgt_ids), words_of(tgt, tgt_ids, tgt_lang)
+    tgt_pieces, tgt_words = tgt.pieces(tgt_ids), _words(tgt, tgt_ids, tgt_lang)
     if isinstance(src_ids, np.ndarray):
         src_tokens, src_words = patch_names(len(src_ids)), [*range(len(src_ids))]
     else:
         src_tokens = (*src.pieces(src_ids), *src.pieces([src.special.eos]))
-        src_words = words_of(src, src_ids, src_lang)
+        src_words = _words(src, src_ids, src_lang)
         src_words.append(_next(src_words))
     return AttentionMaps(
         src_tokens=src_tokens,
@@ -151,6 +151,15 @@ def patch_names(count: int) -> tuple[str, ...]:
     return tuple(f"{number // grid + 1},{number % grid + 1}" for number in range(count))
 
 
+def word_at(tokenizer: Tokenizer, ids: Sequence[int], position: int, language: str) -> str:
+    """The word that the piece at a position is part of; after the last piece, the name of the end's piece."""
+    if position == len(ids):
+        return tokenizer.pieces([tokenizer.special.eos])[0]
+    numbers = _words(tokenizer, ids, language)
+    of_word = [piece for piece, number in zip(ids, numbers, strict=True) if number == numbers[position]]
+    return tokenizer.decode(of_word).strip() or tokenizer.pieces([ids[position]])[0]
+
+
 def _stacked(weights: Mapping[str, Tensor], kind: Kind, queries: int, keys: int) -> NDArray[np.float32]:
     """The weights of one kind, layer by layer: (L, H, queries, keys); without layers if the model has none."""
     layers = {int(match[1]): one[0] for name, one in weights.items() if (match := re.fullmatch(_NAMES[kind], name))}
@@ -160,8 +169,8 @@ def _stacked(weights: Mapping[str, Tensor], kind: Kind, queries: int, keys: int)
     return stacked
 
 
-def words_of(tokenizer: Tokenizer, ids: Sequence[int], language: str) -> list[int]:
-    """The word number of each id, as in `AttentionMaps.src_words`."""
+def _words(tokenizer: Tokenizer, ids: Sequence[int], language: str) -> list[int]:
+    """The word number of each id."""
     words = tokenizer.words(ids)
     if not is_without_spaces(language):
         return words

@@ -25,7 +25,7 @@ from nmt.decoding.source_text import source_encoder
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.decoding.translator import batches_by_length
 from nmt.errors import ConfigError, RunError
-from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps, model_inputs, words_of
+from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps, model_inputs, word_at
 from nmt.models.interface import TrainableModel
 from nmt.models.source import Source
 from nmt.runs.folder import RunFolder
@@ -303,20 +303,11 @@ def _what_ifs(
             token=token,
             id=piece,
             log_prob=float(log_probs[position, piece]),
-            word=_word(tokenizer, [*one.tokens], position, tgt_lang),
+            word=word_at(tokenizer, one.tokens, position, tgt_lang),
             text=_text(tokenizers, one.tokens),
             tokens=tuple(tokenizer.pieces(one.tokens)),
             score=scored.score,
         )
-
-
-def _word(tokenizer: Tokenizer, ids: Sequence[int], position: int, language: str) -> str:
-    """The word that the piece at a position is part of; the position after the last piece is the end."""
-    if position == len(ids):
-        return tokenizer.pieces([tokenizer.special.eos])[0]
-    numbers = words_of(tokenizer, ids, language)
-    of_word = [piece for piece, number in zip(ids, numbers, strict=True) if number == numbers[position]]
-    return tokenizer.decode(of_word).strip() or tokenizer.pieces([ids[position]])[0]
 
 
 def _others(

@@ -20,7 +20,7 @@ from test_transformer import make_model
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.errors import ConfigError, RunError
-from nmt.insight.attention import KINDS, attention_maps
+from nmt.insight.attention import KINDS, attention_maps, word_at
 from nmt.insight.explanation import Explanation, explain, explain_attention, gradient_times_input
 from nmt.models.factory import build_model
 from nmt.models.source import Source
@@ -98,6 +98,10 @@ def test_pieces_belong_to_words_and_in_chinese_bytes_to_characters() -> None:
     assert maps.out_words[-2] == in_bytes[0] + 1
     assert maps.tgt_words == (0, *(number + 1 for number in maps.out_words[:-1]))
     assert list(maps.out_words) == sorted(maps.out_words)
+    by_position = [word_at(src, src_ids, place, "en") for place in range(len(src_ids) + 1)]
+    assert list(dict.fromkeys(by_position)) == ["hello", "her", "</s>"]
+    assert len(src_ids) > 2, "of several pieces"
+    assert [word_at(tgt, tgt_ids, place, "zh") for place in range(len(tgt_ids))].count("世") == 3
 
 
 # --- Gradients -------------------------------------------------------------------------------------------
