@@ -11,7 +11,8 @@ class Steps {
     const highest = Math.max(...page.steps.map((step) => step.entropy), 1e-9);
     this.strip.dir = isRightToLeft(page.tgt) ? "rtl" : "ltr";
     this.strip.replaceChildren(...page.steps.map((step, index) => this.chip(step, index, highest)));
-    page.out_words.forEach((word, i) => this.strip.children[i].classList.toggle("begins", word !== page.out_words[i - 1]));
+    const begins = (i) => page.out_words[i] !== page.out_words[i - 1];
+    [...this.strip.children].forEach((chip, i) => chip.classList.toggle("begins", begins(i)));
     this.slider.addEventListener("input", () => this.show(Number(this.slider.value)));
     this.show(0);
   }

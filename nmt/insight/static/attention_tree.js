@@ -71,7 +71,8 @@ class SearchTree {
     });
     const label = "Beam search. Right: to the best child. Left: to the parent. Up and down: within the step.";
     const viewBox = `0 0 ${width} ${height}`;
-    this.drawing = svg("svg", { width, height, viewBox, role: "tree", "aria-label": label }, this.band, this.edges, nodes);
+    const attributes = { width, height, viewBox, role: "tree", "aria-label": label };
+    this.drawing = svg("svg", attributes, this.band, this.edges, nodes);
     this.box.replaceChildren(this.drawing);
     this.showStep(this.step, false);
   }

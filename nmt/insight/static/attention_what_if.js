@@ -78,7 +78,8 @@ class WhatIf {
     const best = search.nodes.find((node) => node.id === search.best);
     if (!best || !is_own) return `Score ${decimal(score)} (nearer to 0 is better).`;
     const likes = decimal(score) === decimal(best.score) ? "it as much" : score < best.score ? "it less" : "it more";
-    return `The model likes ${likes}: score ${decimal(score)} instead of ${decimal(best.score)} (nearer to 0 is better).`;
+    const scores = `score ${decimal(score)} instead of ${decimal(best.score)}`;
+    return `The model likes ${likes}: ${scores} (nearer to 0 is better).`;
   }
 
   moveTabStop(button) {
