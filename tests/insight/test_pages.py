@@ -433,6 +433,10 @@ def test_a_page_fits_any_window_and_requests_nothing(
     for kind in KINDS:
         browser.run("document.querySelector(`[data-kind=${arguments[0]}]`).click()", kind)
     browser.check_page(path)
+    scrolling = "[...document.querySelectorAll('#what-if, .chips, .word, .prefix')].filter((one) => one.scrollHeight > "
+    assert browser.run(f"return {scrolling}one.clientHeight + 1).map((one) => one.id)") == []
+    cut = "[...document.querySelectorAll('.candidate-value, .share')].filter((one) => one.offsetHeight > 30)"
+    assert browser.run(f"return {cut}.map((one) => one.textContent)") == [], "a number of two lines"
 
 
 @pytest.mark.slow
