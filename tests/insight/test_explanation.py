@@ -98,9 +98,10 @@ def test_pieces_belong_to_words_and_in_chinese_bytes_to_characters() -> None:
     assert maps.out_words[-2] == in_bytes[0] + 1
     assert maps.tgt_words == (0, *(number + 1 for number in maps.out_words[:-1]))
     assert list(maps.out_words) == sorted(maps.out_words)
-    by_position = [word_at(src, src_ids, place, "en") for place in range(len(src_ids) + 1)]
-    assert list(dict.fromkeys(by_position)) == ["hello", "her", "</s>"]
-    assert len(src_ids) > 2, "of several pieces"
+    hers = src.encode("hello hers")
+    assert len(hers) > 2, "of several pieces"
+    by_position = [word_at(src, hers, place, "en") for place in range(len(hers) + 1)]
+    assert list(dict.fromkeys(by_position)) == ["hello", "hers", "</s>"]
     assert [word_at(tgt, tgt_ids, place, "zh") for place in range(len(tgt_ids))].count("世") == 3
 
 
