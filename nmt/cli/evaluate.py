@@ -98,8 +98,8 @@ class _Shown:
         print(name)
         for metric, score in evaluation.scores.items():
             value = f"{score.value:6.2f}"
-            if metric in intervals:  # like sacreBLEU's command: the mean of the resampled test sets, and half the width
-                value += f"  (mean {intervals[metric].mean:.2f} ± {intervals[metric].half_width:.2f})"
+            if metric in intervals:
+                value += f"  (95% {intervals[metric].low:.2f} to {intervals[metric].high:.2f})"
             print(f"  {score.name:6} {value}  {score.signature}")
         if comet is not None:
             print(f"  COMET  {comet:6.4f}  comet-score, model {self.comet_model or 'by default'}")

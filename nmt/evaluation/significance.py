@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric as SacreMetric
-from sacrebleu.significance import _compute_p_value, estimate_ci
+from sacrebleu.significance import _compute_p_value
 
 from nmt.config.training import Metric
 from nmt.evaluation.metrics import Score
@@ -25,21 +25,26 @@ CONFIDENCE_SAMPLES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """95% confidence interval of a corpus score by the bootstrap: `mean` ± `half_width`."""
+    """95% confidence interval of a corpus score by the bootstrap: the middle 95% of the resampled test sets' scores."""
 
     mean: float
     """Mean score of the resampled test sets."""
-    half_width: float
+    low: float
+    """The score below which 2.5% of them lie."""
+    high: float
+    """The score above which 2.5% of them lie."""
+
+    @classmethod
+    def of(cls, scores: NDArray[Any]) -> "Interval":
+        """The interval of resampled scores, cut where sacreBLEU cuts them."""
+        ordered = np.sort(scores)
+        cut = len(ordered) // 40
+        return cls(float(ordered.mean()), float(ordered[cut]), float(ordered[-cut - 1]))
 
     @property
-    def low(self) -> float:
-        """The lower end."""
-        return self.mean - self.half_width
-
-    @property
-    def high(self) -> float:
-        """The upper end."""
-        return self.mean + self.half_width
+    def half_width(self) -> float:
+        """Half the distance of the ends, which sacreBLEU's command prints as ±."""
+        return (self.high - self.low) / 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +65,7 @@ class TestedScore:
 def confidence_intervals(
     metrics: Mapping[Metric, SacreMetric], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[Metric, Interval]:
-    """95% intervals of a system's scores, as `sacrebleu --confidence` prints them.
+    """95% intervals of a system's scores, from the resampled test sets of `sacrebleu --confidence`.
 
     The seed is sacreBLEU's: 12345, or SACREBLEU_SEED in the environment.
     """
@@ -68,7 +73,7 @@ def confidence_intervals(
     for name, metric in metrics.items():
         scores = _resampled(metric, metric._extract_corpus_statistics(hypotheses, references), CONFIDENCE_SAMPLES)
         # Scores may be float32, except those of sets without any match.
-        intervals[name] = Interval(*map(float, estimate_ci(np.array(scores, dtype=np.float64))))
+        intervals[name] = Interval.of(np.array(scores, dtype=np.float64))
     return intervals
 
 
@@ -105,7 +110,7 @@ def paired_test(
             first = tested[0][name].score if name in tested[0] else score
             difference = score.value - first.value
             p = _compute_p_value(changes, abs(difference)) if difference else None
-            of_system[name] = TestedScore(score, Interval(*map(float, estimate_ci(resampled))), difference, p)
+            of_system[name] = TestedScore(score, Interval.of(resampled), difference, p)
     return tested
 
 

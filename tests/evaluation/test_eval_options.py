@@ -61,9 +61,10 @@ def test_scores_are_those_of_sacrebleus_command(
         return
     assert round(score["value"], 6) == shown["score"]
     assert round(score["confidence"]["mean"], 4) == round(shown["confidence_mean"], 4)
-    assert round(score["confidence"]["half_width"], 4) == round(shown["confidence_var"], 4)
+    low, high = score["confidence"]["low"], score["confidence"]["high"]
+    assert round((high - low) / 2, 4) == round(shown["confidence_var"], 4)
     _, out, _ = cli("eval", "--hyp", str(hyp), "--ref", str(ref), *ours)
-    assert f"(mean {shown['confidence_mean']:.2f} ± {shown['confidence_var']:.2f})" in out
+    assert f"(95% {low:.2f} to {high:.2f})" in out
 
 
 @pytest.fixture

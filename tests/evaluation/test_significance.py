@@ -65,11 +65,8 @@ def test_blocks_draw_what_sacrebleu_draws_at_once(test: Test) -> None:
         _, scores = PairedTest(named, {name: metric}, references, test, 33, 1000)()
         for result, tested in zip(scores[NAMES[name]], ours, strict=True):
             one = tested[name]
-            assert (result.score, result.mean, result.ci) == (
-                one.score.value,
-                one.interval.mean,
-                one.interval.half_width,
-            )
+            assert (result.score, result.mean) == (one.score.value, one.interval.mean)
+            assert result.ci == pytest.approx(one.interval.half_width, rel=1e-5)  # it subtracts in float32
             assert result.p_value == one.p
 
 
@@ -98,7 +95,7 @@ def test_intervals_are_those_of_sacrebleus_command(write_lines: WriteLines) -> N
         # Its scores of chrF and TER are float32, and so are their means.
         assert interval.mean == pytest.approx(shown[NAMES[name]]["confidence_mean"], abs=5e-6)
         assert interval.half_width == pytest.approx(shown[NAMES[name]]["confidence_var"], abs=5e-6)
-        assert interval.high - interval.low == pytest.approx(2 * interval.half_width)
+        assert interval.low < interval.mean < interval.high
     assert score(metrics, NEAR, [TRUTH]) == before  # the signatures too
 
 
@@ -111,7 +108,16 @@ def test_a_system_that_has_nearly_nothing_right_has_intervals() -> None:
     scores = sorted(CHRF().corpus_score(ours, [theirs]).score for ours, theirs in sets)
     assert scores[0] == 0 < scores[-1]
     assert interval.mean == pytest.approx(np.mean(scores), abs=1e-4)
-    assert interval.half_width == pytest.approx((scores[-26] - scores[25]) / 2, abs=1e-4)
+    assert (interval.low, interval.high) == pytest.approx((scores[25], scores[-26]), abs=1e-4)
+
+
+def test_a_perfect_score_is_within_its_interval() -> None:
+    for interval in confidence_intervals(make_metrics(["bleu", "ter"], "de"), TRUTH, [TRUTH]).values():
+        assert interval.low == interval.high == pytest.approx(interval.mean)
+    nearly = [*TRUTH[1:], "x"]
+    (interval,) = confidence_intervals(make_metrics(["bleu"], "de"), nearly, [[*TRUTH[1:], TRUTH[0]]]).values()
+    assert interval.low < interval.mean < interval.high <= 100 + 1e-9
+    assert interval.high - interval.mean < interval.mean - interval.low  # skewed, as the scores end at 100
 
 
 @pytest.mark.parametrize("test", ["bs", "ar"])
