@@ -34,7 +34,7 @@ def init(
     from nmt.cleaning.inspection import describe, inspect
     from nmt.config.reading import load_config
     from nmt.corpora.discovery import discover
-    from nmt.recipes.starter import check_folders, named_tests, starting_config
+    from nmt.recipes.starter import check_folders, expectation, named_tests, starting_config
 
     training = discover(corpora or [], src, tgt, src_lang, tgt_lang)
     languages = training.src_lang, training.tgt_lang
@@ -47,6 +47,8 @@ def init(
     inspection = inspect(training, tuple(tests.values()))
     for line in describe(inspection):
         print(line)
+    if warning := expectation(inspection.pairs):
+        print(warning)
     text = starting_config(training, inspection, tests, file)
     with file.open("x", encoding="utf-8", newline="\n") as opened:
         opened.write(text)

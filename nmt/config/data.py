@@ -225,6 +225,12 @@ class DataConfig(TextConfig):
         return {name: files for name, files in self.held_out.items() if files.is_drawn}
 
     @property
+    def validates_on_training_text(self) -> bool:
+        """True if the validation set is training text, whose scores say nothing about other text."""
+        own, train = self.validation, {(files.src_file, files.tgt_file) for files in self.train}
+        return own.holdout == 0 or (own.src_file, own.tgt_file) in train
+
+    @property
     def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
         """The held-out texts: training pairs that share a source or target with one are dropped."""
         held_out = self.held_out if self.cleaning.overlap else self.hold_outs

@@ -80,6 +80,8 @@ class RunStatus:
     """Other evaluations: test set, scores by metric, and how they deviate from the configuration."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Validation scores of an average of checkpoints."""
+    validates_on_training_text: bool = False
+    """True if the validation scores are of training text: they say nothing about other text."""
     changed: float | None = None
     """Time of the last record of the training, or else of the model: seconds since 1970."""
 
@@ -123,10 +125,13 @@ def read_status(run: RunFolder, with_text: bool = True) -> RunStatus:
         return dataclasses.replace(basic, state="preparing" if is_alive else "interrupted" if trainer else "vocabulary")
     if run.is_export():
         return dataclasses.replace(basic, state="export")
+    has_config = run.has_training_config()
+    on_training_text = has_config and run.config().data.validates_on_training_text
+    basic = dataclasses.replace(basic, validates_on_training_text=on_training_text)
     if run.average_file.is_file():
         scores = AveragedRun.read(run.average_file, "average it again").average_scores
         return dataclasses.replace(basic, state="average", scores={name: score.value for name, score in scores.items()})
-    if not run.has_training_config() or not run.metrics_file.is_file():
+    if not has_config or not run.metrics_file.is_file():
         state: State = "preparing" if is_alive else "model" if basic.has_model else "interrupted"
         return dataclasses.replace(basic, state=state)
     return _of_training(run, basic, run.config().training, read_history(run), is_alive)
@@ -177,12 +182,15 @@ def all_statuses() -> list[RunStatus]:
 
 
 def sorted_by(statuses: Iterable[RunStatus], key: str) -> list[RunStatus]:
-    """Sort names and states from A to Z, figures and times from the largest; runs without a value come last."""
+    """Sort names and states from A to Z, figures and times from the largest; runs without a value come last.
+
+    So do, by validation scores, runs that were validated on training text.
+    """
 
     def place(status: RunStatus) -> tuple[str, float, str]:
         tests = [score for scores in status.test_scores.values() if (score := main_score(scores)) is not None]
         values = {
-            "validation": main_score(status.validation_scores),
+            "validation": None if status.validates_on_training_text else main_score(status.validation_scores),
             "test": statistics.fmean(tests) if tests else None,
             "step": status.step,
             "parameters": status.parameters,

@@ -14,6 +14,7 @@ REDRAW_SECONDS = 2.0
 MAX_FAILURES = 5
 """Redraws for which a folder may be unreadable, while it is replaced."""
 CURVE_WIDTH = 60
+TRAINING_TEXT = "scores of the training text, which say nothing about other text"
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -110,6 +111,8 @@ def _figures(status: RunStatus) -> Iterator[tuple[str, str]]:
         yield f"test {name}", f"{_scores(scores)}  ({deviation})"
     if status.scores:
         yield "validation", _scores(status.scores)
+    if status.validates_on_training_text and status.validation_scores:
+        yield "validation", f"! {TRAINING_TEXT}"
 
 
 def _validation(validation: Validation) -> str:
@@ -121,10 +124,14 @@ def _scores(values: Mapping[str, float]) -> str:
 
 
 def table(statuses: Sequence[RunStatus]) -> list[str]:
-    """A header and a line for each run, in columns; then a line for each broken run that says what is wrong."""
+    """A header and a line for each run, in columns; then a line for each broken run that says what is wrong.
+
+    A last line explains the mark of scores of training text, if there are any.
+    """
     rows = [["", "name", "state", "step", "validation", "test", "parameters", "changed"], *map(_row, statuses)]
     problems = [status.reason for status in statuses if status.state == "broken"]
-    return [*aligned(rows, left=range(len(rows[0]))).split("\n"), *problems]
+    marked = any(status.validates_on_training_text and status.validation_scores for status in statuses)
+    return [*aligned(rows, left=range(len(rows[0]))).split("\n"), *problems, *[f"! {TRAINING_TEXT}"] * marked]
 
 
 def _row(status: RunStatus) -> list[str]:
@@ -135,7 +142,7 @@ def _row(status: RunStatus) -> list[str]:
         status.name,
         status.state,
         f"{status.step:,}" if status.step else "",
-        "" if validation is None else f"{validation:.2f}",
+        "" if validation is None else f"{validation:.2f}{' !' * status.validates_on_training_text}",
         "  ".join(f"{name} {value:.2f}" for name, value in tests.items() if value is not None),
         "" if status.parameters is None else f"{status.parameters:,}",
         "" if status.changed is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(status.changed)),

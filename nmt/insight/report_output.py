@@ -11,7 +11,7 @@ from nmt.insight.drawing import Chart, Curve, bars, curves
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
 from nmt.insight.validation_set import ReportedScore
-from nmt.interop.model_card import CardFacts, CardScores, check_card_options, model_card
+from nmt.interop.model_card import CardFacts, CardScores, Split, check_card_options, model_card
 from nmt.interop.verification import UNKNOWN_LICENSE
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import TrainInterval, ValidationMetric, duration
@@ -59,10 +59,11 @@ def _charts(report: Report) -> Iterator[Chart]:
 
     losses = [Curve("training", of_training(lambda one: one.loss)), of_validation("loss")]
     scores = [of_validation("bleu"), of_validation("chrf")]
+    scored = "training text" if report.config.data.validates_on_training_text else "validation set"
     marked = (chosen.step, "chosen checkpoint") if chosen else (None, "")
     for name, title, y_label, lines in (
         ("loss", "Loss", "nats a token", losses),
-        ("validation", "Scores of the validation set", "score", scores),
+        ("validation", f"Scores of the {scored}", "score", scores),
     ):
         if known := [line for line in lines if line.points]:
             yield curves(name, title, y_label, known, *marked)
@@ -93,6 +94,7 @@ def _page(run: RunFolder, report: Report, charts: Sequence[Chart]) -> str:
         files=() if record is None else tuple(_files(record)),
         command=shlex.join(["nmt", "train", run.config_file.as_posix(), "--name", f"{report.name}-again"]),
         is_adapted=run.fine_tuned_file.is_file(),
+        validation_name=_validation_name(report.config),
     )
 
 
@@ -121,7 +123,7 @@ def _headline(report: Report) -> Iterator[tuple[str, ReportedScore]]:
             yield one.stored.name, next(one.scores[metric] for metric in preferred if metric in one.scores)
     if report.validation is not None:
         scores = report.validation.scores
-        yield "validation", next(scores[metric] for metric in preferred if metric in scores)
+        yield _validation_name(report.config), next(scores[metric] for metric in preferred if metric in scores)
 
 
 def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Sequence[str]) -> CardFacts:
@@ -130,7 +132,8 @@ def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Seque
     own = [one for one in report.tests if not one.stored.deviation]
     scores = [CardScores(one.stored.name, "test", _plain(one.scores)) for one in own]
     if report.validation is not None:
-        scores.append(CardScores("validation", "validation", _plain(report.validation.scores)))
+        split: Split = "train" if data.validates_on_training_text else "validation"
+        scores.append(CardScores(_validation_name(config), split, _plain(report.validation.scores)))
     total = sum(report.parameters.values())
     return CardFacts(
         name=report.name,
@@ -148,6 +151,11 @@ def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Seque
         license=license,
         datasets=datasets,
     )
+
+
+def _validation_name(config: Config) -> str:
+    """The name of the validation set in tables."""
+    return "training text" if config.data.validates_on_training_text else "validation"
 
 
 def _plain(scores: dict[Metric, ReportedScore]) -> dict[Metric, Score]:

@@ -20,13 +20,16 @@ _TASKS = {"text": "translation", "images": "image-to-text", "vectors": ""}
 _TASK_NAMES = {"text": "Translation", "images": "Image to", "vectors": "Vectors to"}
 
 
+Split = Literal["test", "validation", "train"]
+"""`validation` is the set that chose the model; scores of `train`, training text, are not in the metadata."""
+
+
 class CardScores(NamedTuple):
     """Scores of a model on one set."""
 
     name: str
     """Name of the set."""
-    split: str
-    """`test`, or `validation` for the set that chose the model."""
+    split: Split
     scores: dict[Metric, Score]
 
 
@@ -124,10 +127,11 @@ def _metadata(facts: CardFacts) -> dict[str, Any]:
     metadata["tags"] = [*([task] if task else []), "nmt", "-".join(codes)]
     if facts.datasets:
         metadata["datasets"] = list(facts.datasets)
-    metrics = list(dict.fromkeys(metric for one in facts.scores for metric in one.scores))
+    results = [one for one in facts.scores if one.split != "train"]
+    metrics = list(dict.fromkeys(metric for one in results for metric in one.scores))
     if metrics:
         metadata["metrics"] = metrics
-        metadata["model-index"] = [{"name": facts.name, "results": [_result(one, facts) for one in facts.scores]}]
+        metadata["model-index"] = [{"name": facts.name, "results": [_result(one, facts) for one in results]}]
     return metadata
 
 
@@ -157,12 +161,17 @@ def _score_table(scores: Sequence[CardScores]) -> str:
         for one in scores
         for score in one.scores.values()
     ]
+    splits = {one.split for one in scores}
     head = ["| set | metric | score | sacreBLEU signature |", "| --- | --- | ---: | --- |"]
-    if not any(one.split == "test" for one in scores):
+    if splits == {"validation"}:
         rows.append(
             "\nThe validation set chose the model, so its scores are a little too good; `nmt eval` adds a test set's."
         )
-    return "\n".join([*head, *rows])
+    warning = [
+        "> **Warning**: the scores of the training text show what the model has learned by heart. They say nothing "
+        "about other text.\n"
+    ]
+    return "\n".join([*(warning if "train" in splits else []), *head, *rows])
 
 
 def _in_table(text: str) -> str:

@@ -71,6 +71,8 @@ class Prepared(NamedTuple):
     text: TestSet
     device: str
     """The device on which PyTorch translates it."""
+    is_training_text: bool
+    """True if the text is training text."""
 
 
 def prepare(
@@ -103,7 +105,8 @@ def prepare(
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)
     assert isinstance(model, Transformer)
-    return Prepared(run, config, tokenizers, model, text, device)
+    is_training_text = not (src or ref) and run.config().data.validates_on_training_text
+    return Prepared(run, config, tokenizers, model, text, device, is_training_text)
 
 
 def verification_text(run: RunFolder, src: Path | None, ref: Path | None, max_lines: int | None = None) -> TestSet:

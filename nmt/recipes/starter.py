@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
+from nmt.cleaning.holdout import MIN_PAIRS
 from nmt.cleaning.inspection import Inspection
 from nmt.cleaning.sentence_index import independent
 from nmt.config.corpus import CorpusFiles
@@ -97,6 +98,18 @@ def holdout(pairs: int) -> int:
     (0, 15, 1000)
     """
     return 0 if pairs < HOLDOUT_FROM else min(HOLDOUT_MAX, round(HOLDOUT_SHARE * pairs))
+
+
+def expectation(pairs: int) -> str:
+    """What a training on few pairs can give, in words; '' from a few hundred pairs on."""
+    if pairs > (RECOMMENDED[0].pairs or 0):
+        return ""
+    held_out = "" if pairs >= MIN_PAIRS else " None are held out, so its scores will be of the training text itself."
+    return (
+        f"{pairs:,} pairs are enough to try nmt out, not to translate: the model will learn them by heart, and fail on "
+        f"other text.{held_out}\nA useful model takes 10,000 pairs or more, or a public model to start from (nmt import, "
+        "then nmt adapt)."
+    )
 
 
 _SPECIAL_AND_BYTES = 4 + 256

@@ -421,6 +421,25 @@ def test_nothing_outside_a_run_is_read_unless_it_is_asked_for(run: RunFolder, cl
     assert re.search(r"\btest 50 BLEU \d+\.\d\d", text_of(text))
 
 
+def test_scores_of_training_text_are_marked_everywhere(run: RunFolder, cli: Cli) -> None:
+    config = run.config_file.read_text()
+    run.config_file.write_text(config.replace("/val.", "/train."))
+    text = text_after_report(cli)
+    assert "The validation scores are of the training text." in text
+    assert re.search(r"BLEU, training text \d+\.\d", text)
+    assert "validation 50 BLEU" not in text
+    card = ModelCard.load(run.report / "README.md")
+    assert card.data.eval_results is None
+    assert "They say nothing about other text." in card.text
+    assert json.loads(cli("show", "--model", "copy", "--json")[1])["validates_on_training_text"]
+    assert "\nvalidation    ! scores of the training text" in cli("show", "--model", "copy")[1]
+    table = cli("runs")[1]
+    assert re.search(r"^\* +copy .* \d+\.\d\d !  ", table, re.MULTILINE)
+    assert table.endswith("! scores of the training text, which say nothing about other text\n")
+    run.config_file.write_text(config)
+    assert "training text" not in text_after_report(cli) + cli("runs")[1] + cli("show", "--model", "copy")[1]
+
+
 def test_the_command_names_the_runs_own_file(run: RunFolder, cli: Cli) -> None:
     page = Path("elsewhere/report/index.html")
     run.path.rename("elsewhere")

@@ -57,3 +57,15 @@ def test_names_and_languages_of_any_form(tmp_path: Path, monkeypatch: pytest.Mon
     assert card.data.model_name == "no"
     (one,) = card.data.eval_results
     assert (one.dataset_name, one.dataset_type, one.metric_value) == ("test: 2016 [a]", "test-2016-a-", 38.84)
+
+
+def test_scores_of_training_text_are_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    learned = CardScores("training text", "train", {"bleu": Score("BLEU", 100.0, "s")})
+    card = loaded(model_card(facts(scores=[learned])))
+    assert (card.data.eval_results, card.data.metrics) == (None, None)
+    assert "| training text (train) | BLEU | 100.00 |" in card.text
+    assert "They say nothing about other text." in card.text
+    tested = CardScores("test", "test", {"chrf": Score("chrF2", 50.0, "s")})
+    card = loaded(model_card(facts(scores=[tested, learned])))
+    assert [one.metric_type for one in card.data.eval_results] == card.data.metrics == ["chrf"]

@@ -317,6 +317,17 @@ def test_the_next_commands_name_the_file(cli: Cli) -> None:
     assert "wrote b.yaml; next:\n  nmt train b.yaml\n" in second
 
 
+@pytest.mark.parametrize(("pairs", "said", "unsaid"), [
+    (5, "5 pairs are enough to try nmt out", ""), (5, "of the training text itself", ""),
+    (60, "fail on other text", "of the training text itself"), (301, "", "learn them by heart"),
+])  # fmt: skip
+def test_few_pairs_are_said_to_be_few(cli: Cli, pairs: int, said: str, unsaid: str) -> None:
+    write_two(pairs, "en", "de")
+    out = cli("init", "train.en", "train.de", "--no-trial")[1]
+    assert said in out
+    assert not unsaid or unsaid not in out
+
+
 @pytest.mark.parametrize(
     ("pairs", "row", "held_out"),
     [(1, 300, 0), (99, 300, 0), (100, 300, 5), (300, 300, 15), (301, 2_000, 15), (29_000, 30_000, 1_000),
