@@ -1,6 +1,7 @@
 """`nmt compare`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +9,7 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.errors import ConfigError, printable
+from nmt.system.console import log
 
 
 @options.grouped
@@ -24,6 +26,7 @@ def compare(
         int | None, Option(min=1, max=1_000_000, help="Resamples. Default: 1,000 (bs), 10,000 (ar).")
     ] = None,
     output: options.PageOption = None,
+    is_opened: options.OpenOption = False,
     as_json: options.JsonOption = False,
     device: options.DeviceOption = None,
     engine: options.EngineOption = None,
@@ -35,6 +38,7 @@ def compare(
     The first system is the baseline. A run translates its test sets unless translations of its current model are
     stored.
     """
+    options.check_opened(output, is_opened)
     if output is not None:
         options.check_output(output, ".html")
     from nmt.insight.comparison import compare as compare_systems
@@ -50,3 +54,19 @@ def compare(
     if output is not None:
         write_page(comparison, output)
     print(json.dumps(comparison.for_programs()) if as_json else printable(comparison_text(comparison)))
+    if output is not None:
+        options.show_written(output, is_opened)
+    if not as_json:
+        _show_next(runs or (), output)
+
+
+def _show_next(runs: Sequence[str], output: Path | None) -> None:
+    """Say what to do after a comparison."""
+    steps = []
+    if output is None:
+        steps.append("--output compare.html    all translations and tables as a page")
+    if len(runs) > 1 and not any("," in run for run in runs):
+        train = "nmt train RUN/config.yaml --name RUN-2 --set training.seed=2"
+        steps.append(f"{train}, then nmt compare A,A-2 B,B-2    does the difference outlive another seed?")
+    if steps:
+        log.info("\n".join(["next:", *(f"  {step}" for step in steps)]))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ def data(
     src_lang: options.SrcLangOption = None,
     tgt_lang: options.TgtLangOption = None,
     output: options.PageOption = None,
+    is_opened: options.OpenOption = False,
     write: Annotated[Path | None, Option(metavar="FOLDER", help="Write the cleaned pairs into a new folder.")] = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -40,6 +42,7 @@ def data(
     from nmt.cleaning.selection import check_folder, write_cleaned
     from nmt.insight.data_output import data_text, write_page
 
+    options.check_opened(output, is_opened)
     if output is not None:
         options.check_output(output, ".html")
     if write is not None:
@@ -56,6 +59,13 @@ def data(
         print(json.dumps(dataclasses.asdict(profile)))
     else:
         print(data_text(profile, shutil.get_terminal_size().columns))
+    if output is not None:
+        options.show_written(output, is_opened)
+    if not as_json:
+        named = [str(path) for path in ([write] if write else corpora or ())]
+        step = ["train", str(config)] if config and not named else ["init", *named]
+        why = "trains on it, with these rules" if step[0] == "train" else "writes a configuration that suits it"
+        log.info(f"next:\n  nmt {shlex.join(step)}    {why}")
 
 
 def _chosen(

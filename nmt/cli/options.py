@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import shlex
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -90,6 +91,7 @@ TestOption = Annotated[
 ]
 ReferencesOption = Annotated[list[Path] | None, Option("--ref", metavar="FILE", help="References; may be repeated.")]
 PageOption = Annotated[Path | None, Option(metavar="FILE.html", help="Also write an HTML page.")]
+OpenOption = Annotated[bool, Option("--open", help="Open what was written in a browser.")]
 JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
@@ -266,3 +268,22 @@ def check_output(output: Path, *suffixes: str) -> None:
         raise ConfigError(f"--output {output}: its name should end in {' or '.join(suffixes)}")
     if output.is_dir() or not output.parent.is_dir():
         raise ConfigError(f"--output {output}: is not a file in an existing folder")
+
+
+def check_opened(output: Path | None, is_opened: bool) -> None:
+    """Raise `ConfigError` for --open without --output."""
+    if is_opened and output is None:
+        raise ConfigError("--open opens what --output FILE writes; add it")
+
+
+def show_written(path: Path, is_opened: bool) -> None:
+    """Log a written file with a link; `is_opened` also opens it."""
+    log.info(f"wrote {path}", extra={"link": path})
+    if is_opened:
+        open_file(path)
+
+
+def open_file(path: Path) -> None:
+    """Open a file in a browser; a warning if there is none."""
+    if not webbrowser.open(path.absolute().as_uri()):
+        log.warning(f"{path}: no browser was found to open it")

@@ -1,11 +1,13 @@
 """`nmt report`."""
 
+import sys
 from typing import Annotated
 
 from typer import Option
 
-from nmt.cli.options import DeviceOption, RunOption
+from nmt.cli.options import DeviceOption, OpenOption, RunOption, open_file
 from nmt.runs.folder import open_run
+from nmt.system.console import linked
 
 
 def report(
@@ -15,6 +17,7 @@ def report(
         list[str] | None, Option(metavar="NAME", help="Data set on Hugging Face; may be repeated.")
     ] = None,
     with_data: Annotated[bool, Option("--with-data", help="Also read and show the texts that the run names.")] = False,
+    is_opened: OpenOption = False,
     device: DeviceOption = None,
 ) -> None:
     """Write a report about a run (report/index.html in its folder) and a Hugging Face model card (report/README.md)."""
@@ -22,4 +25,7 @@ def report(
     from nmt.system.devices import configure_process
 
     configure_process()
-    print(write_report(open_run(model), device or "auto", license, dataset or (), with_data))
+    page = write_report(open_run(model), device or "auto", license, dataset or (), with_data)
+    print(linked(page, sys.stdout))
+    if is_opened:
+        open_file(page)

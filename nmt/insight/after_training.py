@@ -81,4 +81,4 @@ def _report(config: Config, run: RunFolder) -> None:
         again = f"nmt report --with-data --model {run.path}"
         log.warning(f"no report was made: {str(error) or type(error).__name__}; to try again: {again}")
     else:
-        log.info(f"report: {page} ({time.perf_counter() - began:.1f} s)")
+        log.info(f"report: {page} ({time.perf_counter() - began:.1f} s)", extra={"link": page})

@@ -101,14 +101,14 @@ def holdout(pairs: int) -> int:
 
 
 def expectation(pairs: int) -> str:
-    """What a training on few pairs can give, in words; '' from a few hundred pairs on."""
+    """Say what a training on few pairs can give; '' from a few hundred pairs on."""
     if pairs > (RECOMMENDED[0].pairs or 0):
         return ""
     held_out = "" if pairs >= MIN_PAIRS else " None are held out, so its scores will be of the training text itself."
     return (
         f"{pairs:,} pairs are enough to try nmt out, not to translate: the model will learn them by heart, and fail on "
-        f"other text.{held_out}\nA useful model takes 10,000 pairs or more, or a public model to start from (nmt import, "
-        "then nmt adapt)."
+        f"other text.{held_out}\nA useful model takes 10,000 pairs or more, or a public model to start from "
+        "(nmt import, then nmt adapt)."
     )
 
 

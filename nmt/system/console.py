@@ -9,7 +9,8 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.cells import cell_len, set_cell_size  # comes with typer
 
@@ -32,10 +33,25 @@ class _Console(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is not None:
             with contextlib.suppress(OSError):  # a closed terminal or pipe must not end a training
-                self.write(printable(_PREFIXES.get(record.levelno, "nmt: ") + self.format(record)), file=sys.stderr)
+                text = printable(_PREFIXES.get(record.levelno, "nmt: ") + self.format(record))
+                if path := getattr(record, "link", None):  # given as `extra`: a file that the message names
+                    text = text.replace(printable(str(path)), linked(path, sys.stderr))
+                self.write(text, file=sys.stderr)
 
 
 _CONSOLE = _Console()
+
+
+def linked(path: Path, stream: TextIO) -> str:
+    """The path, with a link that opens it (OSC 8) if the stream is a terminal."""
+    from rich.console import Console  # takes time to load
+    from rich.text import Text
+
+    console = Console(file=stream)
+    with console.capture() as shown:
+        name = Text(printable(str(path)), f"link {path.absolute().as_uri()}")
+        console.print(name, end="", soft_wrap=True)
+    return shown.get()
 
 
 def show_messages(level: int = logging.INFO) -> None:
