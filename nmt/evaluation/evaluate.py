@@ -43,6 +43,11 @@ class TestSet:
         assert len(lines) == len(self.src), "checked by the callers"
         return lines
 
+    @property
+    def middle(self) -> int:
+        """The number of a source of median length, from 0."""
+        return sorted(range(len(self.src)), key=lambda number: (len(self.src[number]), number))[len(self.src) // 2]
+
     def spread(self, limit: int) -> "tuple[TestSet, list[int]]":
         """Return at most `limit` of its sources, evenly spread, with their references; and their numbers, from 0."""
         count = len(self.src)

@@ -14,7 +14,7 @@ from nmt.insight.validation_set import ReportedScore
 from nmt.interop.model_card import CardFacts, CardScores, Split, check_card_options, model_card
 from nmt.interop.verification import UNKNOWN_LICENSE
 from nmt.runs.folder import RunFolder
-from nmt.runs.history import TrainInterval, ValidationMetric, duration
+from nmt.runs.history import Example, History, TrainInterval, ValidationMetric, duration
 from nmt.system.files import replacing, write_bytes, write_text
 from nmt.training.record import TrainingRecord
 
@@ -93,9 +93,19 @@ def _page(run: RunFolder, report: Report, charts: Sequence[Chart]) -> str:
         tokenizer=bleu_tokenizer(data.tgt_lang, report.config.evaluation.bleu_tokenizer),
         files=() if record is None else tuple(_files(record)),
         command=shlex.join(["nmt", "train", run.config_file.as_posix(), "--name", f"{report.name}-again"]),
+        progression=tuple(_progression(history)),
         is_adapted=run.fine_tuned_file.is_file(),
         validation_name=_validation_name(report.config),
     )
+
+
+def _progression(history: History) -> Iterator[tuple[int, Example]]:
+    """Yield the updates from which on the example was translated in another way; the last text's, if it changed."""
+    before = None
+    for one in history.validations:
+        if one.example is not None and one.key == history.validations[-1].key and one.example != before:
+            before = one.example
+            yield one.step, one.example
 
 
 def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]:

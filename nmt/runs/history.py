@@ -93,6 +93,15 @@ class TrainInterval:
     """Until the nearest limit, not counting validations and early stopping."""
 
 
+class Example(NamedTuple):
+    """A sentence of the validation set, the same in all validations of a training, and its translation."""
+
+    src: str
+    """Empty for vectors and images."""
+    reference: str
+    translation: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Validation:
     """The scores of a validation."""
@@ -105,6 +114,7 @@ class Validation:
     seconds: float | None
     key: object = None
     """`Progress.validation_key` at that step."""
+    example: Example | None = None
 
 
 class History(NamedTuple):
@@ -175,7 +185,8 @@ def read_history(run: RunFolder) -> History:
                 values = {str(name): figures[name] for name in VALIDATION_METRICS if figures.get(name) is not None}
                 epochs = figures.get("epoch"), figures.get("complete_epochs")
                 key = record.get("validation_key")
-                validations[step] = Validation(step, *epochs, values, figures.get("seconds"), key)
+                example = _example(record.get("example"))
+                validations[step] = Validation(step, *epochs, values, figures.get("seconds"), key, example)
             case "skipped":
                 skipped.add(step)
     return History(
@@ -192,6 +203,12 @@ def _record(line: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _example(value: Any) -> Example | None:
+    """The example of a record; None if it is none."""
+    texts = [value.get(name) for name in Example._fields] if isinstance(value, dict) else [None]
+    return Example(*texts) if all(isinstance(text, str) for text in texts) else None
 
 
 def _finite(value: Any) -> Any:

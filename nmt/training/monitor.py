@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nmt.runs.folder import RunFolder
-from nmt.runs.history import Progress, duration
+from nmt.runs.history import Example, Progress, duration
 from nmt.system.console import log, progress_bar
 from nmt.system.distributed import ALONE, Ranks
 from nmt.system.files import append, flush_one, write_text
@@ -93,8 +93,10 @@ class Monitor:
             with contextlib.suppress(OSError):
                 self._bar.set_postfix(shown)
 
-    def validation(self, progress: Progress, scores: Mapping[str, float], is_best: bool) -> None:
-        """Log the scores of a validation."""
+    def validation(
+        self, progress: Progress, scores: Mapping[str, float], is_best: bool, example: Example | None = None
+    ) -> None:
+        """Log the scores of a validation; below the best so far, also the example."""
         record = {
             "step": progress.step,
             "epoch": progress.current_epoch,
@@ -103,8 +105,14 @@ class Monitor:
             "seconds": progress.seconds,
             "validation_key": progress.validation_key,
         }
+        if example is not None:
+            record["example"] = example._asdict()
         self._append({"kind": "validation", **record})
-        log.info(f"step {progress.step:,}  validation: {_in_words(scores)}{'  (best so far)' if is_best else ''}")
+        lines = [f"step {progress.step:,}  validation: {_in_words(scores)}{'  (best so far)' if is_best else ''}"]
+        if is_best and example is not None:
+            given = f"  source       {example.src}" if example.src else f"  reference    {example.reference}"
+            lines += [given, f"  translation  {example.translation}"]
+        log.info("\n".join(lines))
 
     def finished(self, reason: str, progress: Progress, metric: str | None, run: RunFolder) -> None:
         """Log the end of a training; `metric` chose its model, the one of the last step if it is None."""

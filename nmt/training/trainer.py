@@ -243,7 +243,8 @@ class Trainer:
                 self.divergence.stop(str(error), progress.step, self.model)
             is_best = self.validator.keep_if_best(scores, progress)
         progress.seconds = time.perf_counter() - self._began
-        self.monitor.validation(progress, scores, is_best and self.config.training.best_metric is not None)
+        is_best = is_best and self.config.training.best_metric is not None
+        self.monitor.validation(progress, scores, is_best, self.validator.example)
         self._save()
         self.interval.exclude(time.perf_counter() - start)
 

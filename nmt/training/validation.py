@@ -12,7 +12,7 @@ from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.evaluation.evaluate import evaluate
 from nmt.runs.folder import RunFolder
-from nmt.runs.history import Progress, is_better
+from nmt.runs.history import Example, Progress, is_better
 from nmt.runs.weights import save_weights
 from nmt.system.distributed import Ranks
 from nmt.training.feeding import batches_with_restarts
@@ -42,12 +42,18 @@ class Validator:
         self._model = objective.model
         self._run = run
         self._ranks = ranks
+        self.example: Example | None = None
+        """A sentence as the last validation translated it; the sentence is the same in all."""
 
     def scores(self) -> dict[str, float]:
         """The loss and the translation scores of the validation set."""
+        test_set = self._prepared.validation
         with evaluating(self._model):
-            result = evaluate(self.translator(), self._prepared.validation, self._prepared.metrics, self._ranks)
+            result = evaluate(self.translator(), test_set, self._prepared.metrics, self._ranks)
             loss = self._loss()
+        src, middle = test_set.src[test_set.middle], test_set.middle
+        texts = src if isinstance(src, str) else "", test_set.references[0][middle], result.hypotheses[middle]
+        self.example = Example(*texts)
         scores: dict[str, float] = {"loss": loss, **{name: score.value for name, score in result.scores.items()}}
         return self._ranks.from_main(lambda: scores)  # so that all processes decide the same
 
