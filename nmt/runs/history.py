@@ -93,7 +93,8 @@ class TrainInterval:
     """Until the nearest limit, not counting validations and early stopping."""
 
 
-class Example(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Example:
     """A sentence of the validation set, the same in all validations of a training, and its translation."""
 
     src: str
@@ -207,8 +208,10 @@ def _record(line: bytes) -> Mapping[str, Any]:
 
 def _example(value: Any) -> Example | None:
     """The example of a record; None if it is none."""
-    texts = [value.get(name) for name in Example._fields] if isinstance(value, dict) else [None]
-    return Example(*texts) if all(isinstance(text, str) for text in texts) else None
+    if not isinstance(value, dict):
+        return None
+    texts = {field.name: value.get(field.name) for field in dataclasses.fields(Example)}
+    return Example(**texts) if all(isinstance(text, str) for text in texts.values()) else None
 
 
 def _finite(value: Any) -> Any:

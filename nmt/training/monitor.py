@@ -1,6 +1,7 @@
 """Reports of a training: a progress bar or log lines, metrics.jsonl, and TensorBoard."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import time
@@ -106,7 +107,7 @@ class Monitor:
             "validation_key": progress.validation_key,
         }
         if example is not None:
-            record["example"] = example._asdict()
+            record["example"] = dataclasses.asdict(example)
         self._append({"kind": "validation", **record})
         lines = [f"step {progress.step:,}  validation: {_in_words(scores)}{'  (best so far)' if is_best else ''}"]
         if is_best and example is not None:

@@ -51,9 +51,11 @@ class Validator:
         with evaluating(self._model):
             result = evaluate(self.translator(), test_set, self._prepared.metrics, self._ranks)
             loss = self._loss()
-        src, middle = test_set.src[test_set.middle], test_set.middle
-        texts = src if isinstance(src, str) else "", test_set.references[0][middle], result.hypotheses[middle]
-        self.example = Example(*texts)
+        shown = test_set.middle
+        src = test_set.src[shown]
+        self.example = Example(
+            src if isinstance(src, str) else "", test_set.references[0][shown], result.hypotheses[shown]
+        )
         scores: dict[str, float] = {"loss": loss, **{name: score.value for name, score in result.scores.items()}}
         return self._ranks.from_main(lambda: scores)  # so that all processes decide the same
 

@@ -140,6 +140,10 @@ def test_the_page_shows_the_run(reported: RunFolder, solved: Path) -> None:
     assert f"trained on {pairs:,}" in text
     assert "training.schedule linear inverse_sqrt" in text
     assert "evaluation.report false true" in text
+    example = best["example"]
+    assert f"source {example['src']} reference {example['reference']} from update translation 250 " in text
+    sources = (solved / "val.en").read_text().splitlines()
+    assert sorted(map(len, sources))[25] == len(example["src"])
     assert f"nmt {nmt.__version__}" in text
     assert "Not recorded" not in text
 

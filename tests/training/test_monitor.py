@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from nmt.config.reading import load_config
 from nmt.runs.folder import run_named
-from nmt.runs.history import Progress
+from nmt.runs.history import Example, Progress
 from nmt.training.divergence import Skipped
 from nmt.training.monitor import Monitor
 from nmt.training.resuming import check_same, resolve_processes
@@ -96,3 +96,16 @@ def test_figures_that_are_not_finite_are_null(tmp_path: Path) -> None:
     interval, validation = (json.loads(line, parse_constant=refuse) for line in file.read_text().splitlines())
     assert (interval["loss"], interval["learning_rate"]) == (None, 0.1)
     assert (validation["loss"], validation["bleu"]) == (None, 0.5)
+
+
+def test_a_new_best_validation_shows_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "metrics.jsonl"
+    reports = Monitor(file)
+    for step, is_best in ((1, True), (2, False)):
+        reports.validation(Progress(step), {"bleu": 5.0}, is_best, Example("a dog", "ein Hund", f"Hund {step}"))
+    reports.validation(Progress(3), {"bleu": 6.0}, True, Example("", "ein Hund", "Hund 3"))
+    said = capsys.readouterr().err.splitlines()
+    assert said[1:4] == ["  source       a dog", "  translation  Hund 1", "step 2  validation: bleu 5.00"]
+    assert said[5:] == ["  reference    ein Hund", "  translation  Hund 3"]
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [record["example"]["translation"] for record in records] == ["Hund 1", "Hund 2", "Hund 3"]
