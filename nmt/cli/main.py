@@ -31,6 +31,7 @@ from nmt.cli.filtering import filter_corpora
 from nmt.cli.imported import import_model
 from nmt.cli.info import info
 from nmt.cli.init import init
+from nmt.cli.options import PanelCommand
 from nmt.cli.report import report
 from nmt.cli.runs import runs, show
 from nmt.cli.score import score
@@ -164,7 +165,7 @@ for _panel, _commands in _COMMANDS.items():
         # Below the options in the help; without the mark \b, they would be one paragraph.
         _lines = ["\b", "Examples:", *(f"  nmt {_name} {example}".rstrip() for example in _examples)]
         _group = exports if _panel == "Ship" else app
-        _group.command(_name.split()[-1], rich_help_panel=_panel, epilog="\n".join(_lines))(_command)
+        _group.command(_name.split()[-1], cls=PanelCommand, rich_help_panel=_panel, epilog="\n".join(_lines))(_command)
 app.add_typer(exports, name="export", rich_help_panel="Ship")
 
 

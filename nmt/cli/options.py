@@ -3,6 +3,7 @@
 A shell calls `nmt` for completion at each press of the key, so completion imports nothing heavy and never fails.
 """
 
+import copy
 import dataclasses
 import functools
 import inspect
@@ -11,10 +12,11 @@ import shlex
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import ValidationError
 from typer import Argument, Option
+from typer.core import TyperCommand
 
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as SacreMetric
 
     from nmt.decoding.hypothesis import Sampling
+
+
+PANELS = ("Arguments", "Options", "Input", "Search", "Scoring", "Speed", "Output")
+"""The panels of a command's help, in order."""
 
 
 def complete_run(incomplete: str) -> list[str]:
@@ -99,8 +105,16 @@ JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
 class ScoringOptions:
     """The options of scoring; None or empty means the value of the run's configuration, or the default."""
 
+    panels: ClassVar = {"tgt_lang": "Scoring"}
+
     tgt_lang: Annotated[str | None, Option(help="Language of the references, if it is not known.")] = None
-    bleu_tokenizer: Annotated[BleuTokenizer | None, Option(help="Default: the run's, or by language.")] = None
+    bleu_tokenizer: Annotated[
+        BleuTokenizer | None,
+        Option(
+            metavar="NAME",
+            help=f"BLEU tokenizer: {', '.join(get_args(BleuTokenizer))}. Default: the run's, or by language.",
+        ),
+    ] = None
     metric: Annotated[list[str] | None, Option(help="Metric: bleu, chrf, chrf++ or ter; may be repeated.")] = None
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False
 
@@ -125,6 +139,8 @@ class ScoringOptions:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """The options of a search; None or False means not given."""
+
+    panels: ClassVar = {"beam_size": "Search", "precision": "Speed"}
 
     beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. Default: the run's.")] = None
     length_penalty: Annotated[float | None, Option(help="Length penalty. Default: the run's.")] = None
@@ -199,13 +215,50 @@ def spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+class PanelCommand(TyperCommand):
+    """A command whose help has its options in panels, such as `Search`; without panels, one list."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the options, those without a panel first."""
+        panels: dict[str, list[tuple[str, str]]] = {name: [] for name in PANELS}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                is_argument = parameter.param_type_name == "argument"
+                panel = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Options"
+                panels[panel].append(record)
+        for name, records in panels.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+
+def _with_panel(parameter: inspect.Parameter, panel: str | None) -> inspect.Parameter:
+    """The parameter of an option, in a panel of the help; the option itself may be shared."""
+    kind, option = get_args(parameter.annotation)
+    option = copy.copy(option)
+    option.rich_help_panel = panel
+    return parameter.replace(annotation=Annotated[kind, option])
+
+
+def _fields(group: Any) -> dict[str, inspect.Parameter]:
+    """The fields of a dataclass of options as parameters, each in the panel that it or a field before it begins."""
+    panel, fields, panels = None, {}, getattr(group, "panels", {})
+    for name, parameter in inspect.signature(group).parameters.items():
+        panel = panels.get(name, panel)
+        fields[name] = _with_panel(parameter, panel)
+    return fields
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command that has dataclasses of options as parameters: their fields become its options."""
+    """Decorate a command that has dataclasses of options as parameters: their fields become its options.
+
+    `panels` of a dataclass names the field with which each panel of the help begins.
+    """
     own = inspect.signature(command).parameters
     groups: dict[str, Any] = {
         name: parameter.annotation for name, parameter in own.items() if dataclasses.is_dataclass(parameter.annotation)
     }
-    fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
+    fields = {name: _fields(group) for name, group in groups.items()}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Argument, Option
 
@@ -25,18 +25,20 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _OutputOptions:
+class _FileOptions:
     """The options for input and output; None or False means not given."""
 
+    panels: ClassVar = {"input": "Input", "devices": "Speed", "output": "Output"}
+
     input: Annotated[Path | None, Option(metavar="FILE", help="Input: text, vectors or a list of images.")] = None
+    prefix: Annotated[str | None, Option(metavar="TEXT", help="Beginning of each translation.")] = None
+    prefixes: Annotated[Path | None, Option(metavar="FILE", help="A prefix for each line of --input.")] = None
+    split_sentences: Annotated[bool | None, Option(help="Translate by sentence. Default: only typed text.")] = None
+    tgt_tag: Annotated[str | None, Option(metavar="TAG", help="Target language of a multilingual model: deu.")] = None
+    devices: Annotated[str | None, Option(metavar="D,D,...", help="Share lines among devices: cuda:0,cuda:1.")] = None
     output: Annotated[Path | None, Option(metavar="FILE", help="Output. Default: standard output.")] = None
     resume: Annotated[bool, Option("--continue", help="Resume an unfinished --output, or start it.")] = False
     alignments: Annotated[Path | None, Option(metavar="FILE", help="Write word alignments (0-0 2-1) here.")] = None
-    prefix: Annotated[str | None, Option(metavar="TEXT", help="Beginning of each translation.")] = None
-    prefixes: Annotated[Path | None, Option(metavar="FILE", help="A prefix for each line of --input.")] = None
-    devices: Annotated[str | None, Option(metavar="D,D,...", help="Share lines among devices: cuda:0,cuda:1.")] = None
-    split_sentences: Annotated[bool | None, Option(help="Translate by sentence. Default: only typed text.")] = None
-    tgt_tag: Annotated[str | None, Option(metavar="TAG", help="Target language of a multilingual model: deu.")] = None
     as_json: options.JsonOption = False
     n_best: Annotated[int | None, Option(min=1, max=MAX_BEAMS, help="With --json: the N best translations.")] = None
     align: Annotated[bool, Option("--align", help="With --json: word alignments.")] = False
@@ -102,7 +104,7 @@ def translate(
     ] = None,
     models: options.ModelsOption = None,
     *,
-    given: _OutputOptions,
+    given: _FileOptions,
     search: options.SearchOptions,
 ) -> None:
     """Translate an argument, a file, or standard input line by line.

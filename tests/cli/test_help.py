@@ -65,6 +65,25 @@ def test_help_shows_every_command_once_and_in_its_group(cli: Cli) -> None:
     assert "..." not in out.partition("\nSet up:\n")[2]
 
 
+@pytest.mark.parametrize("command", ["translate", "eval"])
+def test_the_many_options_are_in_groups(cli: Cli, command: str) -> None:
+    out = cli(command, "--help")[1].partition("\n  Examples:")[0]
+    panels = dict(re.findall(r"^([A-Z]\w+):\n((?:  .*\n)+)", out, re.M))
+    assert [name for name in panels if name not in ("Arguments", "Scoring")] == [
+        "Options", "Input", "Search", "Speed", "Output",
+    ]  # fmt: skip
+    assert all(re.search(rf"^  {option}\b", panels[panel], re.M) for panel, option in (
+        ("Options", "--model"), ("Search", "--beam-size"), ("Search", "--seed"), ("Speed", "--engine"),
+        ("Output", "--json"),
+    ))  # fmt: skip
+    named = [name for options in panels.values() for name in re.findall(r"^  (--[\w-]+)", options, re.M)]
+    assert sorted(named) == sorted(
+        parameter.opts[0] for parameter in COMMANDS[command,].get_params(COMMANDS[command,].make_context(command, []))
+        if parameter.param_type_name == "option"
+    )  # fmt: skip
+    assert max(map(len, out.splitlines())) <= 80
+
+
 # ------------------------------------------------------------------------------------------- completion
 
 
@@ -89,8 +108,8 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         ("nmt adapt --", ["--model", "--data", "--keep", "--max-drop", "--name", "--set", "--fresh", "--json",
                           "--help"]),
         ("nmt adapt --model o", ["other"]),
-        ("nmt data --", ["--against", "--config", "--src-lang", "--tgt-lang", "--output", "--write", "--json",
-                         "--help"]),
+        ("nmt data --", ["--against", "--config", "--src-lang", "--tgt-lang", "--output", "--open", "--write",
+                         "--json", "--help"]),
         ("nmt compare --test ", ["bs", "ar"]),
         ("nmt translate --model cap", ["captions", "captions-50"]),
         ("nmt show --model ", ["captions", "captions-50", "other"]),
