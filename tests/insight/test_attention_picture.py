@@ -189,7 +189,7 @@ def test_a_character_that_no_font_has_is_named(maps: Any, tmp_path: Path, caplog
 
 def test_through_the_command_line(in_solved: Path, cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "a.svg"
-    assert cli("attention", "1 2 3", "--layer", "1", "--head", "2", "--output", str(file)) == (0, "", "")
+    assert cli("attention", "1 2 3", "--layer", "1", "--head", "2", "--output", str(file)) == (0, "", f"wrote {file}\n")
     svg = file.read_text(encoding="utf-8")
     assert "<!-- copy: cross-attention, layer 1, head 2 -->" in svg
     assert svg.count("<!-- 2 -->") == 2 and svg.count("<!-- &lt;/s&gt; -->") + svg.count("<!-- </s> -->") == 2
