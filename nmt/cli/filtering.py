@@ -40,6 +40,7 @@ def filter_corpora(
     _check(models, limits)
     files = discover(corpora or [], None, None, *models.languages()).files
     report = filter_pairs(files, models, limits, write)
+    options.show_written(write)
     print(json.dumps(dataclasses.asdict(report)) if as_json else _text(report))
 
 

@@ -329,7 +329,7 @@ def check_opened(output: Path | None, is_opened: bool) -> None:
         raise ConfigError("--open opens what --output FILE writes; add it")
 
 
-def show_written(path: Path, is_opened: bool) -> None:
+def show_written(path: Path, is_opened: bool = False) -> None:
     """Log a written file with a link; `is_opened` also opens it."""
     log.info(f"wrote {path}", extra={"link": path})
     if is_opened:

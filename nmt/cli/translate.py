@@ -150,6 +150,9 @@ def translate(
         totals = translate_files(translator, files, made_by, given.resume, config.source, record, given.prefix, request)
         if files.input:
             log.info(totals)
+        for path in (files.output, files.alignments):
+            if path is not None and path.is_file():
+                options.show_written(path)
 
 
 def _translate_typed(text: list[str] | None, translated: Callable[[str], str]) -> None:
