@@ -133,9 +133,18 @@ class Chart(NamedTuple):
 
 
 def curves(
-    name: str, title: str, y_label: str, lines: Sequence[Curve], marked_step: int | None = None, marked_as: str = ""
+    name: str,
+    title: str,
+    y_label: str,
+    lines: Sequence[Curve],
+    marked_step: int | None = None,
+    marked_as: str = "",
+    highest: float | None = None,
 ) -> Chart:
-    """Draw lines over the updates of a training; a vertical line marks a step. Short lines show their points."""
+    """Draw lines over the updates of a training; a vertical line marks a step. Short lines show their points.
+
+    The axis ends at `highest`, the largest possible value, at the latest.
+    """
     with _drawing(y_label, [line.label for line in lines]) as axes:
         for line, (colour, style) in zip(lines, itertools.cycle(_STYLES), strict=False):
             x, y = [point[0] for point in line.points], [point[1] for point in line.points]
@@ -145,6 +154,8 @@ def curves(
             )
         if marked_step is not None:
             axes.axvline(marked_step, color=_MARK, linewidth=1.2, linestyle=(0, (4, 3)), label=marked_as)
+        if highest is not None:
+            axes.set_ylim(top=min(highest, axes.get_ylim()[1]))
         axes.set_xlabel("updates", color=_MUTED)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         if len(lines) > 1 or marked_step is not None:
@@ -154,14 +165,15 @@ def curves(
         return _chart(axes, name, title, f"{title}: {', '.join(ends)}.{mark}")
 
 
-def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float, str]]) -> Chart:
-    """Draw a bar for each (label, height, text above it)."""
+def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float, str]], highest: float = 100) -> Chart:
+    """Draw a bar for each (label, height, text above it); `highest` is the largest possible value."""
     with _drawing(y_label) as axes:
         drawn = axes.bar(
             [label for label, _, _ in values], [height for _, height, _ in values], color=_ACCENT, width=0.7
         )
         axes.bar_label(drawn, [text for _, _, text in values], color=_MUTED, fontsize=9, padding=2)
         axes.margins(y=0.12)
+        axes.set_yticks([tick for tick in axes.get_yticks() if tick <= highest])
         axes.grid(visible=False, axis="x")
         described = ", ".join(f"{label}: {height:.1f}" for label, height, _ in values)
         return _chart(axes, name, title, f"{title}. {described}.")

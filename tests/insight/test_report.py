@@ -14,6 +14,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -27,6 +28,7 @@ from sacrebleu.metrics.chrf import CHRF
 from safetensors.torch import load_file
 
 import nmt
+import nmt.insight.drawing
 import nmt.insight.report_output
 import nmt.insight.validation_set
 from nmt.cli.main import main
@@ -596,6 +598,17 @@ def test_a_curve_passes_through_its_points_in_the_pages_colours() -> None:
     colours = set(re.findall(r"#[0-9a-f]{6}", chart.svg))
     assert colours == set(), "every colour follows the page"
     assert chart.description == "Title: one from 4 to 2, two from 1 to 2. chosen: update 50."
+
+
+def test_the_axes_of_scores_end_at_100(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(nmt.insight.drawing, "_chart", lambda axes, *texts: drawn.append(axes))
+    for top in (100.0, 40.0):
+        curves("x", "Scores", "score", [Curve("BLEU", [(0.0, 5.0), (100.0, top)])], highest=100)
+        bars("y", "BLEU by length", "BLEU", [("a", 9.0, "1 line"), ("b", top, "2 lines")])
+    assert drawn[0].get_ylim()[1] == 100
+    assert max(drawn[1].get_yticks()) == 100
+    assert [top < axes.get_ylim()[1] < 60 for axes in drawn[2:]] == [True, True]
 
 
 def test_bars_name_their_heights() -> None:
