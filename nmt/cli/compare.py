@@ -1,6 +1,7 @@
 """`nmt compare`."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +10,7 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.errors import ConfigError, printable
+from nmt.runs.folder import find_run
 from nmt.system.console import log
 
 
@@ -60,13 +62,19 @@ def compare(
         _show_next(runs or (), output)
 
 
-def _show_next(runs: Sequence[str], output: Path | None) -> None:
-    """Say what to do after a comparison."""
-    steps = []
+def _show_next(names: Sequence[str], output: Path | None) -> None:
+    """Say what to do after a comparison: another seed of each system, and a page."""
+    lines = ["next:"]
+    systems = [] if any("," in name for name in names) else list(map(find_run, names))
+    if systems and all(run.has_training_config() for run in systems):
+        lines.append("  another seed of each system, which p says nothing about:")
+        for run in systems:
+            seed = f"training.seed={run.config().training.seed + 1}"
+            command = ["nmt", "train", run.config_file.as_posix(), "--set", seed, "--name", f"{run.name}-2"]
+            lines.append(f"    {shlex.join(command)}")
+        joined = [f"{name},{run.name}-2" for name, run in zip(names, systems, strict=True)]
+        lines.append(f"    {shlex.join(['nmt', 'compare', *joined])}")
     if output is None:
-        steps.append("--output compare.html    all translations and tables as a page")
-    if len(runs) > 1 and not any("," in run for run in runs):
-        train = "nmt train RUN/config.yaml --name RUN-2 --set training.seed=2"
-        steps.append(f"{train}, then nmt compare A,A-2 B,B-2    does the difference outlive another seed?")
-    if steps:
-        log.info("\n".join(["next:", *(f"  {step}" for step in steps)]))
+        lines.append("  all translations as a page: the same command with --output compare.html --open")
+    if len(lines) > 1:
+        log.info("\n".join(lines))

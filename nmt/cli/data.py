@@ -62,10 +62,19 @@ def data(
     if output is not None:
         options.show_written(output, is_opened)
     if not as_json:
-        named = [str(path) for path in ([write] if write else corpora or ())]
-        step = ["train", str(config)] if config and not named else ["init", *named]
-        why = "trains on it, with these rules" if step[0] == "train" else "writes a configuration that suits it"
-        log.info(f"next:\n  nmt {shlex.join(step)}    {why}")
+        _show_next([write] if write else corpora or (), against or (), config, (src_lang, tgt_lang))
+
+
+def _show_next(
+    corpora: Sequence[Path], tests: Sequence[Path], config: Path | None, languages: tuple[str | None, str | None]
+) -> None:
+    """Say what to do after a look at the corpora: train with their configuration, or let one be written."""
+    if config is not None and not corpora:
+        log.info(f"next:\n  nmt train {shlex.quote(str(config))}")
+        return
+    given = zip((*["--test"] * len(tests), "--src-lang", "--tgt-lang"), (*tests, *languages), strict=True)
+    options_given = [part for option, value in given if value is not None for part in (option, str(value))]
+    log.info(f"next:\n  nmt init {shlex.join([*map(str, corpora), *options_given])}")
 
 
 def _chosen(

@@ -150,7 +150,7 @@ _COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str, str]]] = {
         "compare": (compare, "baseline deeper --output compare.html", "--hyp ours.de --hyp theirs.de --ref test.de"),
     },
     "Look inside": {
-        "attention": (attention, '"A man." --output page.html', '"A man." --output cross.png --layer 3'),
+        "attention": (attention, '"A man."', '"A man." --output page.html --open'),
         "report": (report, "--with-data", "--model captions --license mit --dataset bentrevett/multi30k"),
     },
     "Ship": {

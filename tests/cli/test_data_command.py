@@ -249,6 +249,21 @@ def test_mistakes_are_one_plain_message(dirty: CorpusFiles, cli: Cli, arguments:
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(("arguments", "command"), [
+    (["dirty.en", "dirty.de", "--src-lang", "en"], "init dirty.en dirty.de --src-lang en"),
+    (["dirty.en", "dirty.de", "--against", "test.en", "--against", "test.de", "--write", "my text"],
+     "init 'my text' --test test.en --test test.de"),
+    (["--config", "c.yaml"], "train c.yaml"),
+])  # fmt: skip
+def test_it_ends_with_the_next_command(dirty: CorpusFiles, cli: Cli, arguments: list[str], command: str) -> None:
+    write_pairs(Path(), DIRTY[:1], "test")
+    pair = "{src: dirty.en, tgt: dirty.de}"
+    Path("c.yaml").write_text(f"data: {{src_lang: en, tgt_lang: de, train: {pair}, validation: {pair}}}\n")
+    code, _, err = cli("data", *arguments)
+    assert code == 0, err
+    assert err.endswith(f"next:\n  nmt {command}\n")
+
+
 def test_the_text_fits_a_terminal(dirty: CorpusFiles, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     long = [(b"word " * 100, b"Wort " * 100)] * 3

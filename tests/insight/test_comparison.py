@@ -85,6 +85,20 @@ def material(*systems: tuple[list[str], ...], src: list[str] | None = None, trai
     return Material((TranslatedSet("set", sources, [TRUTH], tuple(named)),), "de", EvaluationConfig(), train)
 
 
+def test_it_ends_with_the_next_commands(two_runs: Path, cli: Cli) -> None:
+    code, _, err = cli("compare", "copy", "runs/worse", "--samples", "2")
+    assert code == 0, err
+    said = err.partition("next:\n")[2].splitlines()
+    assert said[1:] == [
+        "    nmt train runs/copy/config.yaml --set training.seed=2 --name copy-2",
+        "    nmt train runs/worse/config.yaml --set training.seed=2 --name worse-2",
+        "    nmt compare copy,copy-2 runs/worse,worse-2",
+        "  all translations as a page: the same command with --output compare.html --open",
+    ]
+    code, _, err = cli("compare", "--hyp", "val.de", "--hyp", "val.de", "--ref", "val.de", "--output", "a.html")
+    assert (code, err) == (0, "wrote a.html\n")
+
+
 def test_two_runs_are_translated_once_and_scored_as_sacrebleus_command_does(two_runs: Path, cli: Cli) -> None:
     code, out, err = cli("compare", "copy", "worse", "--json", "--samples", "50", "--output", "compare.html")
     assert code == 0
