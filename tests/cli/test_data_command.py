@@ -257,8 +257,9 @@ def test_mistakes_are_one_plain_message(dirty: CorpusFiles, cli: Cli, arguments:
 ])  # fmt: skip
 def test_it_ends_with_the_next_command(dirty: CorpusFiles, cli: Cli, arguments: list[str], command: str) -> None:
     write_pairs(Path(), DIRTY[:1], "test")
-    pair = "{src: dirty.en, tgt: dirty.de}"
-    Path("c.yaml").write_text(f"data: {{src_lang: en, tgt_lang: de, train: {pair}, validation: {pair}}}\ntraining: {{max_steps: 2}}\n")
+    pair = "{src: test.en, tgt: test.de}"
+    data = f"data: {{src_lang: en, tgt_lang: de, train: {pair}, validation: {pair}}}"
+    Path("c.yaml").write_text(f"{data}\ntraining: {{max_steps: 2}}\n")
     code, _, err = cli("data", *arguments)
     assert code == 0, err
     assert err.endswith(f"next:\n  nmt {command}\n")
