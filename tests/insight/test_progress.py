@@ -296,6 +296,21 @@ def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[.
     assert names["state"][:3] == ["broken", "empty", "metrics"]
 
 
+def test_scores_of_training_text_are_marked_and_come_last(make_run: Callable[..., RunFolder], cli: Cli) -> None:
+    learned = RUN_CONFIG.replace("val.", "train.")
+    assert learned != RUN_CONFIG
+    make_run("learned", *RECORDS, validation(12, 100.0), config=learned)
+    make_run("honest", *RECORDS, validation(12, 40.0))
+    _, *rows, note = cli("runs", "--sort", "validation")[1].splitlines()
+    assert [row.split()[0] for row in rows] == ["honest", "learned"]
+    assert ["40.00 " in rows[0], "!" in rows[0], "100.00 !" in rows[1]] == [True, False, True]
+    assert note == "! scores of the training text, which say nothing about other text"
+    found = {one["name"]: one["validates_on_training_text"] for one in json.loads(cli("runs", "--json")[1])}
+    assert found == {"learned": True, "honest": False}
+    assert "validation    ! scores of the training text" in cli("show", "--model", "learned")[1]
+    assert "training text" not in cli("show", "--model", "honest")[1]
+
+
 def test_pruning_removes_from_the_cache_all_that_no_process_writes(
     make_run: Callable[..., RunFolder], cli: Cli
 ) -> None:
