@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nmt.runs.folder import RunFolder
-from nmt.runs.history import History, ValidationMetric, is_better, read_history
+from nmt.runs.history import Example, History, ValidationMetric, is_better, read_history
 
 TRAIN = {
     "kind": "train", "step": 3, "epoch": 1, "loss": 2.5, "smoothed_loss": 2.75, "learning_rate": 1e-3, "grad_norm": 0.5,
@@ -21,7 +21,7 @@ def history_of(folder: Path, *lines: str | bytes) -> History:
     return read_history(run)
 
 
-def validation(step: int, **values: float | str) -> str:
+def validation(step: int, **values: object) -> str:
     return json.dumps({"kind": "validation", "step": step, "epoch": 1, **values, "seconds": float(step)}) + "\n"
 
 
@@ -107,6 +107,13 @@ def test_without_a_metric_the_last_validation_is_the_best(tmp_path: Path) -> Non
     assert best is not None
     assert best.step == 2
     assert History().best(None) is None
+
+
+def test_an_example_is_three_texts(tmp_path: Path) -> None:
+    whole = {"src": "a", "reference": "b", "translation": "c"}
+    damaged = (None, [], {"src": "a"}, {**whole, "translation": 1})
+    history = history_of(tmp_path, *(validation(step, example=one) for step, one in enumerate((whole, *damaged), 1)))
+    assert [one.example for one in history.validations] == [Example("a", "b", "c"), *[None] * 4]
 
 
 def test_a_number_is_better_than_nan() -> None:
