@@ -232,20 +232,15 @@ class PanelCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
-def _with_panel(parameter: inspect.Parameter, panel: str | None) -> inspect.Parameter:
-    """The parameter of an option, in a panel of the help; the option itself may be shared."""
-    kind, option = get_args(parameter.annotation)
-    option = copy.copy(option)
-    option.rich_help_panel = panel
-    return parameter.replace(annotation=Annotated[kind, option])
-
-
 def _fields(group: Any) -> dict[str, inspect.Parameter]:
     """The fields of a dataclass of options as parameters, each in the panel that it or a field before it begins."""
     panel, fields, panels = None, {}, getattr(group, "panels", {})
     for name, parameter in inspect.signature(group).parameters.items():
         panel = panels.get(name, panel)
-        fields[name] = _with_panel(parameter, panel)
+        kind, option = get_args(parameter.annotation)
+        option = copy.copy(option)  # which others may share
+        option.rich_help_panel = panel
+        fields[name] = parameter.replace(annotation=Annotated[kind, option])
     return fields
 
 
