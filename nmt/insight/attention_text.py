@@ -32,7 +32,12 @@ def _shown(explanation: Explanation) -> Group:
     words = _table("translation", "attends to", "probability")
     for word, sources, probability in word_rows(explanation):
         words.add_row(word, ", ".join(f"{name} {share:.0%}" for name, share in sources), percent(probability))
-    parts = [Text(printable(explanation.src)), Text(printable(explanation.tgt), "bold"), Text(), words]
+    parts: list[Text | Table] = [
+        Text(printable(explanation.src)),
+        Text(printable(explanation.tgt), "bold"),
+        Text(),
+        words,
+    ]
     if steps := list(uncertain_steps(explanation)):
         least = _table("least certain", "instead", "probability")
         for token, others, probability in steps:

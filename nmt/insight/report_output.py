@@ -60,13 +60,13 @@ def _charts(report: Report) -> Iterator[Chart]:
     losses = [Curve("training", of_training(lambda one: one.loss)), of_validation("loss")]
     scores = [of_validation("bleu"), of_validation("chrf")]
     scored = "training text" if report.config.data.validates_on_training_text else "validation set"
-    marked = (chosen.step, "chosen checkpoint") if chosen else (None, "")
+    marked, marked_as = (chosen.step, "chosen checkpoint") if chosen else (None, "")
     for name, title, y_label, lines in (
         ("loss", "Loss", "loss (lower is better)", losses),
         ("validation", f"Scores of the {scored}", "score", scores),
     ):
         if known := [line for line in lines if line.points]:
-            yield curves(name, title, y_label, known, *marked, highest=100 if lines is scores else None)
+            yield curves(name, title, y_label, known, marked, marked_as, 100 if lines is scores else None)
     for name, title, points in (
         ("learning_rate", "Learning rate", of_training(lambda one: one.learning_rate)),
         ("gradient_norm", "Gradient norm, before clipping", of_training(lambda one: one.grad_norm)),

@@ -208,10 +208,10 @@ def _record(line: bytes) -> Mapping[str, Any]:
 
 def _example(value: Any) -> Example | None:
     """The example of a record; None if it is none."""
-    if not isinstance(value, dict):
-        return None
-    texts = {field.name: value.get(field.name) for field in dataclasses.fields(Example)}
-    return Example(**texts) if all(isinstance(text, str) for text in texts.values()) else None
+    match value:
+        case {"src": str(src), "reference": str(reference), "translation": str(translation)}:
+            return Example(src, reference, translation)
+    return None
 
 
 def _finite(value: Any) -> Any:
