@@ -233,7 +233,8 @@ def by_length(test_set: TranslatedSet) -> tuple[list[list[str]], list[list[float
     rows, values = [], []
     for name, part in zip(QUARTERS, quarters(lengths), strict=True):
         values.append(bleu_of(test_set, part))
-        widths = [confidence_intervals(BLEU, *one)["bleu"].half_width for one in _chosen(test_set, part)]
+        intervals = [confidence_intervals(BLEU, *one)["bleu"] for one in _chosen(test_set, part)]
+        widths = [(one.high - one.low) / 2 for one in intervals]
         sizes = [lengths[line] for line in part]
         cells = [f"{value:.1f} ± {width:.1f}" for value, width in zip(values[-1], widths, strict=True)]
         rows.append([f"{test_set.name}, {name}: {min(sizes)} to {max(sizes)}", str(len(part)), *cells])

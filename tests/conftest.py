@@ -2,10 +2,13 @@
 
 import contextlib
 import io
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import torch
 from browser import Browser, started_browser
 from forked import ForkServer
 from hypothesis import Phase, settings
+from rich.cells import cell_len
 
 from nmt.batches.augmentation import Augmented, ragged
 from nmt.batches.batches import Batch, collate
@@ -35,6 +39,8 @@ SOLVED = [
 settings.register_profile("any machine", deadline=None)  # an example's time depends on the machine's load
 settings.register_profile("first failure", deadline=None, phases=[Phase.explicit, Phase.generate])  # scripts/break_it
 settings.load_profile("any machine")
+for _name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS"):  # output is a pipe's, except with `screen`
+    os.environ.pop(_name, None)
 show_messages()  # as the command line does, also for tests of what it calls
 
 
@@ -156,6 +162,32 @@ export: {after_training: []}
 """
 # As in a run's own config.yaml, which names the languages.
 RUN_CONFIG = COPY_TASK.replace("tokenizer:", "  src_lang: en\n  tgt_lang: de\ntokenizer:")
+
+
+class Screen(NamedTuple):
+    """A terminal that the output is fitted to."""
+
+    width: int
+    has_color: bool
+
+    def lines(self, output: str) -> list[str]:
+        """The lines without their styles; none is too long, and none coloured where colours are off."""
+        assert self.has_color or not re.search(r"\x1b\[(\d+;)*[39]\d", output), output
+        lines = re.sub(r"\x1b\[[\d;]*m", "", output).splitlines()
+        assert [line for line in lines if cell_len(line) > self.width] == []
+        return lines
+
+
+@pytest.fixture(params=[(80, True), (80, False), (120, True), (120, False)], ids=lambda one: f"{one[0]} {one[1]}")
+def screen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """Standard output and standard error are those of a terminal, with and without colour."""
+    result = Screen(*request.param)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(result.width))
+    if not result.has_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    return result
 
 
 @pytest.fixture

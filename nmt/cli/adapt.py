@@ -41,7 +41,7 @@ def adapt(
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")
     from nmt.recipes import adapt as recipe
-    from nmt.system.console import aligned
+    from nmt.system.console import aligned, show, styled
     from nmt.training.fine_tuning import table
 
     config, trained, plan = recipe.adapt(base, run, data, keep or (), overrides or (), fresh)
@@ -53,6 +53,8 @@ def adapt(
         tests = [{"is_general": one.name in plan.general, **dataclasses.asdict(one)} for one in changes]
         print(json.dumps({"run": str(run.path), "result": line, "is_warning": is_warning, "tests": tests}))
     else:
-        print("\n".join([line, *([aligned(table(changes), left=(0, 2))] if changes else [])]))
+        show(styled(line, "bold yellow" if is_warning else "bold green"))
+        if changes:
+            show(aligned(table(changes), left=(0, 2), has_head=True))
     if is_warning:
         raise typer.Exit(3)

@@ -7,6 +7,7 @@ from typer import Option
 from nmt.cli.options import DeviceOption, JsonOption, ModelsOption
 from nmt.errors import ConfigError
 from nmt.runs.folder import open_runs
+from nmt.system.console import joined, show, styled
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.evaluation.stored import AveragedRun
@@ -45,11 +46,11 @@ def _print(result: "AveragedRun", as_json: bool) -> None:
     runs = ", ".join(result.runs)
     if result.steps:
         steps = ", ".join(map(str, result.steps))
-        print(f"{result.average}: the mean of {len(result.steps)} checkpoints of {runs}, steps {steps}")
-        print("on the validation set: the run's model, the average")
+        show(f"{result.average}: the mean of {len(result.steps)} checkpoints of {runs}, steps {steps}")
+        show("on the validation set: the run's model, the average")
     else:
-        print(f"{result.average}: the mean of the models of {runs}")
-        print("on the validation set: these models, the average")
+        show(f"{result.average}: the mean of the models of {runs}")
+        show("on the validation set: these models, the average")
     for metric, average in result.average_scores.items():
         values = " ".join(f"{scores[metric].value:6.2f}" for scores in (*result.run_scores, result.average_scores))
-        print(f"  {average.name:6} {values}  {average.signature}")
+        show(joined("", [f"  {average.name:6} {values}  ", styled(average.signature, "dim")]))

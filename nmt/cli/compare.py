@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from typer import Option
 
 from nmt.cli import options
-from nmt.errors import ConfigError, printable
+from nmt.errors import ConfigError
 from nmt.runs.folder import find_run
-from nmt.system.console import log
+from nmt.system.console import log, show
 
 
 @options.grouped
@@ -55,7 +55,10 @@ def compare(
     comparison = compare_systems(material, test, samples, with_examples=output is not None)
     if output is not None:
         write_page(comparison, output)
-    print(json.dumps(comparison.for_programs()) if as_json else printable(comparison_text(comparison)))
+    if as_json:
+        print(json.dumps(comparison.for_programs()))
+    else:
+        show(comparison_text(comparison))
     if output is not None:
         options.show_written(output, is_opened)
     if not as_json:

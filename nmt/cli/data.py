@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shlex
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.data import CleaningConfig
 from nmt.config.reading import load_config
 from nmt.errors import ConfigError
-from nmt.system.console import log
+from nmt.system.console import RESULT, log, show
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.config.training import Config
@@ -54,11 +53,11 @@ def data(
         write_page(profile, output)
     if write is not None:
         written = ", ".join(write_cleaned(files, verdicts, languages, write))
-        log.info(f"{write}: {written}, and cleaning.tsv with examples of dropped pairs")
+        log.info(f"{write}: {written}, and cleaning.tsv with examples of dropped pairs", extra=RESULT)
     if as_json:
         print(json.dumps(dataclasses.asdict(profile)))
     else:
-        print(data_text(profile, shutil.get_terminal_size().columns))
+        show(data_text(profile))
     if output is not None:
         options.show_written(output, is_opened)
     if not as_json:

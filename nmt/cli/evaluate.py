@@ -13,6 +13,7 @@ from nmt.config.formats import pairs_format
 from nmt.config.training import EvaluationConfig, Metric
 from nmt.errors import ConfigError
 from nmt.runs.folder import RunFolder, open_runs
+from nmt.system.console import joined, show, styled
 
 if TYPE_CHECKING:  # imported when the command runs
     from sacrebleu.metrics.base import Metric as SacreMetric
@@ -99,18 +100,19 @@ class _Shown:
             content |= {} if comet is None else {"comet": {"value": comet, "model": self.comet_model}}
             print(json.dumps({**content, "hypotheses": evaluation.file and str(evaluation.file)}))
             return
-        print(name)
+        show(styled(name, "bold"))
         for metric, score in evaluation.scores.items():
             value = f"{score.value:6.2f}"
             if metric in intervals:
                 value += f"  (95% {intervals[metric].low:.2f} to {intervals[metric].high:.2f})"
-            print(f"  {score.name:6} {value}  {score.signature}")
+            signature = styled(score.signature, "dim")
+            show(joined("", [f"  {score.name:6} ", styled(value, "bold"), "  ", signature]))
         if comet is not None:
-            print(f"  COMET  {comet:6.4f}  comet-score, model {self.comet_model or 'by default'}")
+            show(f"  COMET  {comet:6.4f}  comet-score, model {self.comet_model or 'by default'}")
         if evaluation.seconds:
             rate = len(hypotheses) / evaluation.seconds
             file = evaluation.file or "not stored"
-            print(f"  {len(hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): {file}")
+            show(f"  {len(hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): {file}")
 
 
 @options.grouped

@@ -11,6 +11,7 @@ from typer import Option
 from nmt.cli.options import DeviceOption, JsonOption, RunOption, grouped
 from nmt.config.corpus import CorpusFiles
 from nmt.runs.folder import open_run
+from nmt.system.console import show, styled
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.interop.verification import ExportedRun
@@ -35,13 +36,18 @@ class _Options:
         if self.as_json:
             print(json.dumps(dataclasses.asdict(result)))
             return
-        print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with the export")
+        show(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with the export")
         for one in result.comparisons:
             search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
             scores = f"BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}"
-            print(f"  {search:7} {one.same_lines / one.lines:6.1%} the same, {scores}")
-        print(f"  {result.comparisons[0].torch_score.signature}")
-        print("\n".join([*result.notes, "to use it:", *(f"  {line}" for line in result.usage)]))
+            show(f"  {search:7} {one.same_lines / one.lines:6.1%} the same, {scores}")
+        show(
+            styled(f"  {result.comparisons[0].torch_score.signature}", "dim"),
+            *result.notes,
+            styled("to use it:", "bold"),
+        )
+        for line in result.usage:
+            print(f"  {line}")  # whole, to be copied
 
 
 @grouped

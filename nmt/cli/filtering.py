@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,8 +10,11 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.errors import ConfigError
+from nmt.system.console import aligned, show
 
 if TYPE_CHECKING:  # imported when the command runs
+    from rich.text import Text
+
     from nmt.evaluation.filtering import FilterReport, Limits, ScoringModels
 
 
@@ -41,7 +45,10 @@ def filter_corpora(
     files = discover(corpora or [], None, None, *models.languages()).files
     report = filter_pairs(files, models, limits, write)
     options.show_written(write)
-    print(json.dumps(dataclasses.asdict(report)) if as_json else _text(report))
+    if as_json:
+        print(json.dumps(dataclasses.asdict(report)))
+    else:
+        show(*_tables(report))
 
 
 def _check(models: "ScoringModels", limits: "Limits") -> None:
@@ -63,10 +70,8 @@ def _check(models: "ScoringModels", limits: "Limits") -> None:
         raise ConfigError(f"--keep {limits.keep:g}: give a share of the pairs, above 0 and at most 1")
 
 
-def _text(report: "FilterReport") -> str:
-    """A table for a terminal."""
-    from nmt.system.console import aligned
-
+def _tables(report: "FilterReport") -> "Iterator[str | Text]":
+    """The pairs that each rule drops, and the distribution of the scores."""
     rows = [["pairs", f"{report.pairs:,}", "100.0%"]]
     counts = [*((f"  {rule}", count) for rule, count in report.dropped.items()), ("kept", report.kept)]
     rows += [[name, f"{count:,}", f"{count / report.pairs:.1%}"] for name, count in counts]
@@ -74,4 +79,4 @@ def _text(report: "FilterReport") -> str:
     scores = [["", *names, "worst kept"]]
     for name, quantiles in report.quantiles.items():
         scores.append([name, *(f"{quantiles[one]:.2f}" for one in names), f"{report.worst_kept[name]:.2f}"])
-    return f"{aligned(rows)}\n\n{aligned(scores)}"
+    yield from (aligned(rows), "", aligned(scores, has_head=True))

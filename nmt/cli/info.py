@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nmt.cli.options import JsonOption
+from nmt.system.console import show, terminal_width
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.system.environment import Device, Environment, Package
@@ -16,7 +17,10 @@ def info(as_json: JsonOption = False) -> None:
     from nmt.system.environment import read_environment
 
     environment = read_environment()
-    print(json.dumps(environment) if as_json else "\n".join(_lines(environment)))
+    if as_json:
+        print(json.dumps(environment))
+    else:
+        show(*_lines(environment))
 
 
 def _lines(environment: "Environment") -> Iterator[str]:
@@ -28,7 +32,8 @@ def _lines(environment: "Environment") -> Iterator[str]:
     for number, device in enumerate(environment["devices"]):
         yield f"{'' if number else 'devices':<12}{_device(device)}"
     working = [f"{package['name']}={package['version']}" for package in environment["packages"] if not package["error"]]
-    yield from textwrap.wrap(f"packages    {' '.join(working) or 'none'}", 100, subsequent_indent=" " * 12)
+    packages, width = f"packages    {' '.join(working) or 'none'}", terminal_width() or 100
+    yield from textwrap.wrap(packages, width, subsequent_indent=" " * 12)
     for package in environment["packages"]:
         if package["error"]:
             yield f"            {_broken(package)}"

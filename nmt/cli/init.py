@@ -10,7 +10,7 @@ from typer import Option
 from nmt.cli import options
 from nmt.errors import ConfigError, TrainingError, printable
 from nmt.runs.history import duration
-from nmt.system.console import log
+from nmt.system.console import log, show
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.cleaning.inspection import Inspection
@@ -45,10 +45,9 @@ def init(
     check_folders(corpora or [], [files.src_file for files in training.files])
     tests = named_tests(discover(test, None, None, *languages).files) if test else {}
     inspection = inspect(training, tuple(tests.values()))
-    for line in describe(inspection):
-        print(line)
+    show(*describe(inspection))
     if warning := expectation(inspection.pairs):
-        print(warning)
+        show(warning)
     text = starting_config(training, inspection, tests, file)
     with file.open("x", encoding="utf-8", newline="\n") as opened:
         opened.write(text)
@@ -71,17 +70,17 @@ def _measured(config: "Config", inspection: "Inspection") -> "Speed | None":
     try:
         speed = time_updates(config, inspection.sample)
     except TrainingError as error:
-        print(f"the trial failed, and the training would, too: {printable(str(error))}")
+        show(f"the trial failed, and the training would, too: {error}")
         return None
     steps = config.training.max_steps or 0
     seconds = steps * speed.seconds
     precision = f" in {speed.precision}" if speed.gain > 1 else ""
-    print(
+    show(
         f"about {duration(seconds)} on this machine ({steps:,} updates of {speed.seconds:.2g} s on {speed.device}"
         f"{precision}), and validations"
     )
     if seconds > _LONG and speed.device == "cpu":
-        print(
+        show(
             "this is long for a CPU; use a GPU, or lower training.max_steps and model.d_model, which costs quality; "
             "training saves every 10 minutes, and can be stopped and resumed"
         )

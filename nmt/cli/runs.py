@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from typer import Option
 
 from nmt.cli.options import JsonOption, RunOption
-from nmt.errors import ConfigError, RunError, printable
+from nmt.errors import ConfigError, RunError
 from nmt.runs.folder import RUNS, find_run
-from nmt.system.console import log
+from nmt.system import console
+from nmt.system.console import RESULT, log
 
 SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "changed"]
 
@@ -32,15 +33,14 @@ def runs(
 
         if live := ", ".join(status.name for status in statuses if status.is_being_trained):
             raise RunError(f"{live}: is being trained, from text in {hashes.CACHE}; prune it afterwards")
-        log.info(f"{hashes.CACHE}: {hashes.prune_cache():,} bytes removed")
+        log.info(f"{hashes.CACHE}: {hashes.prune_cache():,} bytes removed", extra=RESULT)
     if as_json:
         print(json.dumps([dataclasses.asdict(status) for status in statuses]))
         return
     if not statuses:
-        log.info(f"there are no runs under {RUNS}/ here; nmt train FILE makes one")
+        log.info(f"there are no runs under {RUNS}/ here; nmt train FILE makes one", extra=RESULT)
         return
-    for line in table(statuses):
-        print(printable(line))
+    console.show(*table(statuses))
 
 
 def show(

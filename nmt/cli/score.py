@@ -10,7 +10,7 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.runs.folder import open_runs
-from nmt.system.console import log
+from nmt.system.console import RESULT, log
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.hypothesis import ScoredTokens
@@ -76,5 +76,6 @@ def _print_totals(totals: "Totals", as_json: bool) -> None:
     log.info(
         f"{totals.pairs:,} pairs, {totals.tokens:,} tokens with </s>: log-probability {totals.log_prob:.2f}, "
         f"{totals.log_prob / max(1, totals.tokens):.4f} a token, perplexity {perplexity:.4f}"
-        + (f"; {totals.not_scored:,} too long and not scored" if totals.not_scored else "")
+        + (f"; {totals.not_scored:,} too long and not scored" if totals.not_scored else ""),
+        extra=RESULT,
     )

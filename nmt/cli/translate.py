@@ -16,7 +16,7 @@ from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS
 from nmt.errors import ConfigError, DataError
 from nmt.runs.folder import RunFolder, open_runs
-from nmt.system.console import log
+from nmt.system.console import RESULT, log
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.files import Files
@@ -145,11 +145,11 @@ def translate(
         made_by = made_from(files, runs, decoding, translator.engine_name, config.source, given.made_by(request))
         if given.resume and files.are_finished():
             files.check_finished(made_by, config.source)
-            log.info(f"{files.output} is already finished")
+            log.info(f"{files.output} is already finished", extra=RESULT)
             return
         totals = translate_files(translator, files, made_by, given.resume, config.source, record, given.prefix, request)
         if files.input:
-            log.info(totals)
+            log.info(totals, extra=RESULT)
         for path in (files.output, files.alignments):
             if path is not None and path.is_file():
                 options.show_written(path)

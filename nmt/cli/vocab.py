@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run
-from nmt.errors import printable
+from nmt.system.console import show
 
 
 def vocab(
@@ -21,11 +21,11 @@ def vocab(
     if as_json:
         print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))
         return
-    print(f"{tokenizer.type}{', joint' if tokenizer.joint and len(report) > 1 else ''}, in {run.tokenizer}")
+    show(f"{tokenizer.type}{', joint' if tokenizer.joint and len(report) > 1 else ''}, in {run.tokenizer}")
     for side, of_side in report.items():
-        print(
+        show(
             f"{side} ({of_side.language}): {of_side.vocab_size:,} pieces; on the validation set "
             f"{of_side.pieces_per_word:.2f} pieces a word, {of_side.characters_per_piece:.2f} characters a piece, "
             f"{of_side.unknown_share:.2%} <unk>, {of_side.byte_share:.2%} bytes\n"
-            f"  its first line: {printable(' '.join(of_side.first_line))}"
+            f"  its first line: {' '.join(of_side.first_line)}"
         )

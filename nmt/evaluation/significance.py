@@ -41,11 +41,6 @@ class Interval:
         cut = len(ordered) // 40
         return cls(float(ordered.mean()), float(ordered[cut]), float(ordered[-cut - 1]))
 
-    @property
-    def half_width(self) -> float:
-        """Half the distance of the ends, which sacreBLEU's command prints as ±."""
-        return (self.high - self.low) / 2
-
 
 @dataclasses.dataclass(frozen=True)
 class TestedScore:

@@ -8,7 +8,7 @@ import time
 from nmt.config.training import Config, ExportFormat
 from nmt.errors import NmtError
 from nmt.runs.folder import RunFolder
-from nmt.system.console import log
+from nmt.system.console import RESULT, log
 from nmt.training.fine_tuning import Forgetting, score_after
 
 MAX_LINES = 300
@@ -47,7 +47,7 @@ def export_after_training(config: Config, run: RunFolder) -> None:
             again = f"nmt export {format}{' --quantization float32' if format == 'ctranslate2' else ''}"
             log.warning(f"no export to {format} was made: {what}; to try again: {again} --model {run.path}")
         else:
-            log.info(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
+            log.info(f"export: {folder} ({time.perf_counter() - began:.1f} s)", extra=RESULT)
 
 
 def _exported(format: ExportFormat, run: RunFolder, device: str) -> str:
@@ -81,4 +81,4 @@ def _report(config: Config, run: RunFolder) -> None:
         again = f"nmt report --with-data --model {run.path}"
         log.warning(f"no report was made: {str(error) or type(error).__name__}; to try again: {again}")
     else:
-        log.info(f"report: {page} ({time.perf_counter() - began:.1f} s)", extra={"link": page})
+        log.info(f"report: {page} ({time.perf_counter() - began:.1f} s)", extra={**RESULT, "link": page})

@@ -1,13 +1,12 @@
-"""A comparison as text, for a terminal of 100 columns, and as an HTML page."""
+"""A comparison as text, and as an HTML page."""
 
 import difflib
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nmt.config.languages import is_without_spaces
 from nmt.config.training import Metric
@@ -17,37 +16,38 @@ from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differe
 from nmt.insight.drawing import Chart, Curve, curves
 from nmt.insight.pages import render
 from nmt.insight.systems import Trainings
-from nmt.insight.verdict import SIGNIFICANT, Spread, SystemScores, p_of
-from nmt.runs.history import ValidationMetric
-from nmt.system.console import aligned, shortened
+from nmt.insight.verdict import SIGNIFICANT, OutputScores, Spread, SystemScores, p_of
+from nmt.runs.history import HIGHER_IS_BETTER, ValidationMetric
+from nmt.system.console import aligned, joined, shortened, styled, terminal_width
 from nmt.system.files import write_text
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
-_SHOWN = 3  # sentences of each list; the JSON has more, and the page all that differ
 _WIDTH = 100
+"""Columns of settings in files and pipes."""
+_SHOWN = 3  # sentences of each list; the JSON has more, and the page all that differ
 _CURVES: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "loss": "Loss (lower is better)"}
 
 
-def comparison_text(comparison: Comparison) -> str:
+def comparison_text(comparison: Comparison) -> "Text":
     """Format the verdict, what differs between the trainings, the tables, and a few of the sentences."""
-    parts = []
+    parts: list[str | Text] = []
     for number, test_set in enumerate(comparison.test_sets):
         baseline = test_set.systems[0].outputs[0].name
-        verdict = [
-            textwrap.fill(one, _WIDTH, initial_indent="  ", subsequent_indent="    ") for one in test_set.verdict
-        ]
-        parts += ["\n".join([f"{test_set.name}: {test_set.num_lines:,} lines, baseline {baseline}", *verdict])]
+        title = styled(f"{test_set.name}: {test_set.num_lines:,} lines, baseline {baseline}", "bold")
+        parts.append(joined("\n", [title, *(f"  {one}" for one in test_set.verdict)]))
         if number == 0 and comparison.trainings.settings:
             parts.append(_settings(comparison.trainings))
-        parts += _scores(test_set)
-        parts += ["\n".join(f"  {note}" for note in _wrapped(notes(comparison, baseline)))]
+        parts += [*_scores(test_set), _note(notes(comparison, baseline))]
         if any(len(system.outputs) > 1 for system in test_set.systems):
-            parts += [_seeds(test_set.systems), "\n".join(f"  {line}" for line in _wrapped([SEEDS_NOTE]))]
+            parts += [_seeds(test_set.systems), _note([SEEDS_NOTE])]
         names = [system.outputs[0].name for system in test_set.systems]
         parts += [_buckets(table, names) for table in test_set.buckets]
         parts += [test_set.left_out] * bool(test_set.left_out)
         parts += [line for one in test_set.differences for line in _differences(one, baseline)]
-    return "\n\n".join(parts)
+    return joined("\n\n", parts)
 
 
 SEEDS_NOTE = (
@@ -60,21 +60,23 @@ def notes(comparison: Comparison, baseline: str) -> list[str]:
     """The meaning of the intervals and of p, and their limits."""
     resampled = CONFIDENCE_SAMPLES if comparison.test == "ar" else comparison.samples
     return [
-        f"±: 95% interval from {resampled:,} resampled test sets. p: the probability of such a difference from "
-        f"{baseline} if both were equally good ({TEST_NAMES[comparison.test]}, {comparison.samples:,} samples).",
+        f"95%: the interval of the scores of {resampled:,} resampled test sets. p: the probability of such a "
+        f"difference from {baseline} if both were equally good ({TEST_NAMES[comparison.test]}, "
+        f"{comparison.samples:,} samples).",
         "Both say how far the result depends on these sentences. They say nothing about seeds: the same training with "
         "another seed can differ by more. Train each system with several, and join them: RUN,RUN.",
     ]
 
 
-def _settings(trainings: Trainings) -> str:
+def _settings(trainings: Trainings) -> "Text":
     keys = max(len(key) for key, _ in trainings.settings) + 2
-    width = max(8, (_WIDTH - keys) // len(trainings.names) - 2)
+    width = max(8, ((terminal_width() or _WIDTH) - keys) // len(trainings.names) - 2)
     rows = [
         [f"  {key}", *(shortened(value, width).rstrip() for value in values)]
         for key, values in (("", trainings.names), *trainings.settings)
     ]
-    return f"settings that differ\n{aligned(rows, left=range(len(rows[0])))}"
+    title = styled("settings that differ", "bold")
+    return joined("\n", [title, aligned(rows, left=range(len(rows[0])), has_head=True)])
 
 
 def p_text(tested: TestedScore, is_baseline: bool) -> str:
@@ -82,21 +84,37 @@ def p_text(tested: TestedScore, is_baseline: bool) -> str:
     return "" if is_baseline else p_of(tested.p)
 
 
-def _scores(test_set: ComparedSet) -> Iterator[str]:
+def _scores(test_set: ComparedSet) -> "Iterator[Text]":
     outputs = [output for system in test_set.systems for output in system.outputs]
-    scores = outputs[0].scores
-    rows = [["", *(column for tested in scores.values() for column in (tested.score.name, "", "")), "length"]]
+    metrics: list[Metric] = list(outputs[0].scores)
+    needed = max(len(output.name) for output in outputs) + 8 + 30 * len(metrics)
+    for shown in [metrics] if needed <= (terminal_width() or needed) else [[metric] for metric in metrics]:
+        yield aligned(_score_rows(outputs, shown), has_head=True)
+    tested = outputs[0].scores.values()
+    yield styled("\n".join(f"  {one.score.name:8}{one.score.signature}" for one in tested), "dim")
+
+
+def _score_rows(outputs: Sequence[OutputScores], metrics: Sequence[Metric]) -> "list[list[str | Text]]":
+    """A row an output: scores in these metrics, the best bold; p in colour where chance hardly explains it."""
+    names = [outputs[0].scores[metric].score.name for metric in metrics]
+    rows: list[list[str | Text]] = [["", *(column for name in names for column in (name, "95%", "")), "length"]]
     for output in outputs:
-        row = [output.name]
-        for tested in output.scores.values():
-            p = p_text(tested, output is outputs[0])
-            row += [f"{tested.score.value:.2f}", f"± {tested.interval.half_width:.2f}", f"{p:7}"]
+        row: list[str | Text] = [output.name]
+        for metric in metrics:
+            tested, sign = output.scores[metric], 1 if HIGHER_IS_BETTER[metric] else -1
+            is_best = all(sign * (tested.score.value - one.scores[metric].score.value) >= 0 for one in outputs)
+            color = "green" if sign * tested.difference > 0 else "red"
+            is_significant = tested.p is not None and tested.p < SIGNIFICANT
+            row += [
+                styled(f"{tested.score.value:.2f}", "bold" if is_best else ""),
+                f"{tested.interval.low:.2f}–{tested.interval.high:.2f}",
+                styled(f"{p_text(tested, output is outputs[0]):7}", color if is_significant else ""),
+            ]
         rows.append([*row, f"{output.length_ratio:.3f}"])
-    yield aligned(rows)
-    yield "\n".join(f"  {tested.score.name:8}{tested.score.signature}" for tested in scores.values())
+    return rows
 
 
-def _seeds(systems: Sequence[SystemScores]) -> str:
+def _seeds(systems: Sequence[SystemScores]) -> "Text":
     rows = [["seeds", "", "n", "mean", "deviation", "lowest", "highest", "gap", ""]]
     metrics: list[Metric] = list(systems[0].spread)
     for metric in metrics:
@@ -108,20 +126,28 @@ def _seeds(systems: Sequence[SystemScores]) -> str:
             gap = f"{spread.gap:+.2f}" if number else ""
             numbers = [f"{spread.mean:.2f}", deviation, f"{spread.low:.2f}", f"{spread.high:.2f}"]
             rows.append([title, system.name, str(spread.count), *numbers, gap, verdict])
-    return aligned(rows, left=(0, 1, 8))
+    return aligned(rows, left=(0, 1, 8), has_head=True)
 
 
-def _buckets(table: BucketTable, names: Sequence[str]) -> str:
-    width = max(len(f"({bucket.count:,})") for row in table.rows for bucket in row)
-    rows = [["", *names]]
+def _buckets(table: BucketTable, names: Sequence[str]) -> "Text":
+    digits = max(len(f"({bucket.count:,})") for row in table.rows for bucket in row)
+    rows: list[list[str | Text]] = [["", *names]]
     for row in table.rows:
-        cells = [f"{'-' if one.score is None else f'{one.score:.1f}'} {f'({one.count:,})':>{width}}" for one in row]
+        best = max((one.score for one in row if one.score is not None), default=None)
+        cells = [
+            styled(
+                f"{'-' if one.score is None else f'{one.score:.1f}'} {f'({one.count:,})':>{digits}}",
+                "bold" if one.score == best else "",
+            )
+            for one in row
+        ]
         rows.append([f"  {row[0].label}", *cells])
-    return f"{table.metric} by {table.by} (number of {table.unit})\n{aligned(rows)}"
+    title = styled(f"{table.metric} by {table.by} (number of {table.unit})", "bold")
+    return joined("\n", [title, aligned(rows, has_head=True)])
 
 
-def _differences(one: Differences, baseline: str) -> Iterator[str]:
-    yield f"{one.system} against {baseline}: {one.num_changed:,} lines differ"
+def _differences(one: Differences, baseline: str) -> "Iterator[str | Text]":
+    yield styled(f"{one.system} against {baseline}: {one.num_changed:,} lines differ", "bold")
     lists = [
         ("right more often", _words(one.words_right_more_often)),
         ("right less often", _words(one.words_right_less_often)),
@@ -129,11 +155,7 @@ def _differences(one: Differences, baseline: str) -> Iterator[str]:
         ("n-grams too few", _ngrams(one.ngrams_too_few)),
     ]
     if any(listed for _, listed in lists):
-        yield "\n".join(
-            textwrap.fill(f"{title:18}{'; '.join(listed)}", _WIDTH, initial_indent="  ", subsequent_indent=" " * 20)
-            for title, listed in lists
-            if listed
-        )
+        yield "\n".join(f"  {title:18}{'; '.join(listed)}" for title, listed in lists if listed)
     for title, sentences in (("better", one.better), ("worse", one.worse)):
         for sentence in sentences[:_SHOWN]:
             yield _sentence(title, sentence, (baseline, one.system))
@@ -147,16 +169,18 @@ def _ngrams(ngrams: Sequence[Changed]) -> list[str]:
     return [f"{one.text} {one.counts[0]} → {one.counts[1]}" for one in ngrams]
 
 
-def _sentence(title: str, sentence: SentenceDifference, names: tuple[str, str]) -> str:
+def _sentence(title: str, sentence: SentenceDifference, names: tuple[str, str]) -> "Text":
     lines = [] if sentence.src is None else [("source", sentence.src)]
     lines += [("reference", sentence.reference), *zip(names, sentence.hypotheses, strict=True)]
     before, after = sentence.scores
     shown = aligned([["  ", name, text] for name, text in lines], left=(0, 1, 2))
-    return f"  {title}: line {sentence.line}, chrF {before:.0f} → {after:.0f}\n{shown}"
+    color = "green" if after > before else "red"
+    head = joined("", ["  ", styled(title, color), f": line {sentence.line}, chrF {before:.0f} → {after:.0f}"])
+    return joined("\n", [head, shown])
 
 
-def _wrapped(paragraphs: Sequence[str]) -> list[str]:
-    return [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, _WIDTH - 2)]
+def _note(paragraphs: Sequence[str]) -> "Text":
+    return styled("\n".join(f"  {paragraph}" for paragraph in paragraphs), "dim")
 
 
 class Span(NamedTuple):

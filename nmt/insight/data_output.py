@@ -2,27 +2,35 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nmt.cleaning.profile import Bin, Lengths, Profile
 from nmt.errors import printable
-from nmt.system.console import aligned, bar, shortened
+from nmt.system.console import aligned, bar, joined, shortened, styled, terminal_width
 from nmt.system.files import write_text
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 MAX_WIDTH = 100
+"""Columns of the histograms in files and pipes."""
 
 
-def data_text(profile: Profile, width: int = MAX_WIDTH) -> str:
-    """Format the tables and histograms, at most `width` columns wide unless a name is longer."""
-    width = min(width, MAX_WIDTH)
+def data_text(profile: Profile) -> "Text":
+    """Format the tables and histograms."""
     parts = [
         _corpora(profile),
-        _rules(profile, width),
-        "\n".join(_histograms(profile, width)),
-        "\n".join(_repetitions(profile, width)),
-        "\n".join(_characters(profile)),
-        *("\n".join(_overlaps(profile, width)) for _ in profile.against[:1]),
+        _rules(profile),
+        _histograms(profile),
+        _repetitions(profile),
+        _characters(profile),
+        *(_overlaps(profile) for _ in profile.against[:1]),
     ]
-    return printable("\n\n".join(part for part in parts if part))
+    return joined("\n\n", [joined("\n", list(part)) for part in parts])
+
+
+def _room() -> int:
+    return terminal_width() or MAX_WIDTH
 
 
 def write_page(profile: Profile, path: Path) -> None:
@@ -72,45 +80,47 @@ def lengths_line(lengths: Lengths) -> str:
     return f"mean {lengths.mean:.1f}, median {lengths.median:,}, longest {lengths.longest:,}"
 
 
-def _corpora(profile: Profile) -> str:
+def _corpora(profile: Profile) -> "Iterator[str | Text]":
     rows = [["corpus", "pairs", "left", ""]]
     parts = [(one.name, one.pairs, one.kept) for one in profile.corpora]
     if len(parts) > 1:
         parts.append(("together", profile.pairs, profile.kept))
     rows += [[name, f"{pairs:,}", f"{kept:,}", percent(kept, pairs)] for name, pairs, kept in parts]
-    return f"{profile.src.language} to {profile.tgt.language}\n{aligned(rows)}"
+    yield styled(f"{profile.src.language} to {profile.tgt.language}", "bold")
+    yield aligned(rows, has_head=True)
 
 
-def _rules(profile: Profile, width: int) -> str:
+def _rules(profile: Profile) -> "Iterator[str | Text]":
     rows = [["rule", "setting", "drops", "", "alone"]]
     for one in profile.rules:
         alone = "" if one.alone is None else f"{one.alone:,}"
         rows.append([one.rule, one.setting, f"{one.dropped:,}", percent(one.dropped, profile.pairs), alone])
-    note = "what the rules of data.cleaning drop, in this order; alone: as the only rule"
-    shown = [note, aligned(rows, left=(0, 1))]
+    yield styled("what the rules of data.cleaning drop, in this order; alone: as the only rule", "bold")
+    yield aligned(rows, left=(0, 1), has_head=True)
     for rule in profile.rules:
         for pair in rule.examples:
-            shown += [f"{rule.rule}: {pair.where}", *_pair(pair.src, pair.tgt, width)]
-    return "\n".join(shown)
+            yield f"{rule.rule}: {pair.where}"
+            yield from _pair(pair.src, pair.tgt)
 
 
-def _pair(src: str, tgt: str, width: int) -> list[str]:
-    return [shortened(f"    {text}", width).rstrip() for text in (src, tgt)]
+def _pair(src: str, tgt: str) -> list[str]:
+    return [shortened(f"    {text}", _room()).rstrip() for text in (src, tgt)]
 
 
-def _histograms(profile: Profile, width: int) -> Iterator[str]:
+def _histograms(profile: Profile) -> "Iterator[str | Text]":
     sides = (profile.src, profile.tgt)
     words = [(side, side.words) for side in sides if side.words is not None]
     for unit, shown in (("words", words), ("characters", [(side, side.characters) for side in sides])):
         if shown:
-            yield f"{unit} a line"
+            yield styled(f"{unit} a line", "bold")
             yield from (f"{side.language}: {lengths_line(lengths)}" for side, lengths in shown)
-            yield _side_by_side([lengths.bins for _, lengths in shown], width) + "\n"
-    yield f"length ratio: characters of {profile.tgt.language} for each of {profile.src.language}"
-    yield _side_by_side([trimmed(profile.ratio)], width * 2 // 3)
+            yield _side_by_side([lengths.bins for _, lengths in shown], _room())
+            yield ""
+    yield styled(f"length ratio: characters of {profile.tgt.language} for each of {profile.src.language}", "bold")
+    yield _side_by_side([trimmed(profile.ratio)], _room() * 2 // 3)
 
 
-def _side_by_side(columns: Sequence[Sequence[Bin]], width: int) -> str:
+def _side_by_side(columns: Sequence[Sequence[Bin]], width: int) -> "Text":
     """Format histograms with the same bins beside each other."""
     rows = [["", bin_label(one)] for one in columns[0]]
     for bins in columns:
@@ -121,18 +131,19 @@ def _side_by_side(columns: Sequence[Sequence[Bin]], width: int) -> str:
     return aligned(rows, left=range(3, 3 + 2 * len(columns), 2))
 
 
-def _repetitions(profile: Profile, width: int) -> Iterator[str]:
+def _repetitions(profile: Profile) -> "Iterator[str | Text]":
     found = profile.duplicates
-    yield (
+    yield styled(
         f"repetitions: {_number(found['pair'], 'pair')}, {_number(found['source'], 'source')} and "
-        f"{_number(found['target'], 'target')} occurred before"
+        f"{_number(found['target'], 'target')} occurred before",
+        "bold",
     )
     yield f"  copies, whose target is the source: {_number(profile.copies, 'pair')}"
     for side in (profile.src, profile.tgt):
         for one in side.repeated:
             head = f"  {side.language}  {one.count:,} times  "
             place = f"  {one.where}"
-            yield head + shortened(one.text, max(20, width - len(head) - len(place))) + place
+            yield head + shortened(one.text, max(20, _room() - len(head) - len(place))) + place
     for side in (profile.src, profile.tgt):
         if side.empty or side.undecodable:
             yield f"  {side.language}: {_number(side.empty, 'empty line')}, {side.undecodable:,} not UTF-8"
@@ -142,8 +153,8 @@ def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _characters(profile: Profile) -> Iterator[str]:
-    yield "unusual characters: of other scripts, control characters, without a meaning"
+def _characters(profile: Profile) -> "Iterator[str | Text]":
+    yield styled("unusual characters: of other scripts, control characters, without a meaning", "bold")
     for side in (profile.src, profile.tgt):
         if not side.num_odd_characters:
             yield f"  {side.language}: none"
@@ -156,14 +167,14 @@ def _characters(profile: Profile) -> Iterator[str]:
         yield aligned(rows, left=(0, 1, 2, 3, 5))
 
 
-def _overlaps(profile: Profile, width: int) -> Iterator[str]:
-    yield "overlap with test text"
+def _overlaps(profile: Profile) -> "Iterator[str | Text]":
+    yield styled("overlap with test text", "bold")
     rows = [["", "pairs", "source known", "", "target known", "", "both", ""]]
     for one in profile.against:
         cells = [(f"{count:,}", percent(count, one.pairs)) for count in (one.src, one.tgt, one.both)]
         rows.append([f"  {one.name}", f"{one.pairs:,}", *(cell for pair in cells for cell in pair)])
-    yield aligned(rows)
+    yield aligned(rows, has_head=True)
     for one in profile.against:
         for shared in one.examples:
             yield f"  {shared.where} as {shared.also}"
-            yield from _pair(shared.src, shared.tgt, width)
+            yield from _pair(shared.src, shared.tgt)

@@ -203,8 +203,14 @@ def sorted_by(statuses: Iterable[RunStatus], key: str) -> list[RunStatus]:
 
 
 def main_score(scores: Mapping[str, float]) -> float | None:
-    """The score by which runs are compared: BLEU if there is one, else the first of the others."""
-    return next((scores[name] for name in VALIDATION_METRICS[1:] if name in scores), None)
+    """The score by which runs are compared; None if there is none."""
+    metric = main_metric(scores)
+    return None if metric is None else scores[metric]
+
+
+def main_metric(scores: Mapping[str, float]) -> str | None:
+    """The metric by which runs are compared: BLEU if there is one, else the first of the others."""
+    return next((name for name in VALIDATION_METRICS[1:] if name in scores), None)
 
 
 def _status_or_problem(path: Path) -> RunStatus:

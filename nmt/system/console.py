@@ -1,14 +1,21 @@
-"""Messages on standard error, progress bars, and tables and bars of characters for a terminal.
+"""Messages on standard error, progress bars, and results on standard output, fitted to a terminal.
 
-Code says `log.info` for progress, and `log.warning` for what a user should look into. In a program that uses nmt as a
-library, Python's logging shows the warnings alone; the command line shows all. Results are printed on standard output.
+Code says `log.info` for progress, with `extra=RESULT` for what a user waits for, and `log.warning` for what a user
+should look into. In a program that uses nmt as a library, Python's logging shows the warnings alone; the command line
+shows all. `show` prints results on standard output.
+
+On a terminal, lines are wrapped between words and carry styles, which `NO_COLOR` and `FORCE_COLOR` govern as in rich.
+Files and pipes get every line whole and plain.
 """
 
 import contextlib
 import functools
+import io
 import logging
+import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,13 +23,90 @@ from rich.cells import cell_len, set_cell_size  # comes with typer
 
 from nmt.errors import printable
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where a terminal is written to
+    from rich.console import Console
+    from rich.style import Style
+    from rich.text import Text
     from tqdm import tqdm
 
 log = logging.getLogger("nmt")
 
+MIN_BAR = 20
+"""Columns of a progress bar; fields beside it are dropped for them."""
+RESULT = {"style": ""}
+"""The `extra` of a log call that says a result; other information is dim on a terminal."""
+_MIN_TEXT = 8
+"""Columns to which a table's texts are narrowed at most; numbers are always whole."""
 _PREFIXES = {logging.INFO: "", logging.WARNING: "warning: "}
+_PREFIX_STYLES = {logging.WARNING: "bold yellow", logging.ERROR: "bold red"}
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_LABEL = re.compile(r"\A *(?:(?:\S+ )*?\S+ {2,})?")  # before the text of a line: "  BLEU   ", "device      "
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """True if lines are fitted and styled: for a terminal, or with FORCE_COLOR."""
+    return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """The columns of the terminal that `stream`, by default standard output, writes to; None if it is none."""
+    stream = stream or sys.stdout
+    return _console(stream).width if is_terminal(stream) else None
+
+
+def _console(stream: TextIO) -> "Console":
+    from rich.console import Console
+
+    return Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+
+
+def show(*parts: "str | Text", stream: TextIO | None = None) -> None:
+    """Print each part on lines of its own, by default on standard output."""
+    for part in parts:
+        print(_fitted(part, stream or sys.stdout), file=stream)
+
+
+def styled(text: str, style: "str | Style" = "") -> "Text":
+    """A text, made safe for a terminal, in a style of rich's: `bold`, `dim`, `green`."""
+    from rich.text import Text
+
+    return Text(printable(text), style)
+
+
+def joined(separator: str, parts: "Iterable[str | Text]") -> "Text":
+    """Join texts of any style."""
+    return styled(separator).join(styled(part) if isinstance(part, str) else part for part in parts)
+
+
+def _fitted(part: "str | Text", stream: TextIO) -> str:
+    """The characters to print: wrapped and with styles for a terminal, else the text as it is."""
+    if not is_terminal(stream):
+        return printable(str(part))
+    written = io.StringIO()
+    console = _console(written)
+    for line in (styled(part) if isinstance(part, str) else part).split(allow_blank=True):
+        console.print(_wrapped(line, console), soft_wrap=True)
+    return written.getvalue().removesuffix("\n")
+
+
+def _wrapped(line: "Text", console: "Console") -> "Text":
+    """Break a line between words; what follows hangs below the text after its label, or two columns in.
+
+    A word that is wider than the terminal, such as a path, stays whole; text without spaces breaks anywhere.
+    """
+    width = console.width
+    if cell_len(line.plain) <= width:
+        return line
+    label = "".join(_LABEL.findall(line.plain)[:1])
+    if len(label) > width // 2:
+        label = " " * (len(line.plain) - len(line.plain.lstrip(" ")))
+    indent = cell_len(label) if label.strip() else len(label) + 2
+    head, text = line.divide([len(label)])
+    text.overflow = "fold" if cell_len(text.plain) > len(text.plain) else "ignore"
+    below = text.wrap(console, width - indent)
+    for part in below:
+        part.rstrip()
+    return joined("", [head, joined("\n" + " " * indent, below)])
 
 
 class _Console(logging.Handler):
@@ -33,10 +117,18 @@ class _Console(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is not None:
             with contextlib.suppress(OSError):  # a closed terminal or pipe must not end a training
-                text = printable(_PREFIXES.get(record.levelno, "nmt: ") + self.format(record))
+                text = _fitted(self._text(record), sys.stderr)
                 if path := getattr(record, "link", None):  # given as `extra`: a file that the message names
                     text = text.replace(printable(str(path)), linked(path, sys.stderr))
                 self.write(text, file=sys.stderr)
+
+    def _text(self, record: logging.LogRecord) -> "str | Text":
+        """The message with its prefix; on a terminal, `extra={"style": ...}` of a log call styles it."""
+        prefix, message = _PREFIXES.get(record.levelno, "nmt: "), self.format(record)
+        if not is_terminal(sys.stderr):
+            return prefix + message
+        style = getattr(record, "style", "dim" if record.levelno <= logging.INFO else "")
+        return joined("", [styled(prefix, _PREFIX_STYLES.get(record.levelno, "")), styled(message, style)])
 
 
 _CONSOLE = _Console()
@@ -66,27 +158,84 @@ def warn_once(message: str) -> None:
     log.warning("%s", message)
 
 
-def progress_bar(**options: Any) -> "tqdm[Any] | None":
-    """A progress bar with tqdm's options; None if standard error is not a terminal."""
+def progress_bar(unit: str, **options: Any) -> "tqdm[Any] | None":
+    """A progress bar with tqdm's options; None if standard error is not a terminal.
+
+    `set_postfix_str` takes further fields, the most important first, with two spaces between them.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         return None
     from tqdm import tqdm
 
     _CONSOLE.write = tqdm.write
-    return tqdm(dynamic_ncols=True, **options)
+    bars: type[tqdm[Any]] = type("Bar", (tqdm,), {"__str__": _progress_line})
+    return bars(unit=unit, **options)
 
 
-def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """A table of aligned columns: those in `left` to the left, the others to the right."""
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = []
-        for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            gap = " " * (width - cell_len(cell))
-            cells.append(cell + gap if number in left else gap + cell)
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+def _progress_line(bar: "tqdm[Any]") -> str:
+    """Format a progress bar to fit the terminal: the count, the bar, and the fields for which there is room."""
+    from rich.progress_bar import ProgressBar
+
+    console, state = _console(sys.stderr), bar.format_dict
+    done, total, unit = state["n"], state["total"], state["unit"]
+    number = bar.format_sizeof if state["unit_scale"] else "{:,}".format
+    rate = state["rate"] or (done - state["initial"]) / max(state["elapsed"], 1e-9)
+    fields = [f"{number(done)}/{number(total)}" if total else f"{number(done)} {unit}"]
+    candidates = (state["postfix"] or "").split("  ")
+    if total:
+        candidates.insert(0, f"left {bar.format_interval((total - done) / rate) if rate else '?'}")
+    if rate:
+        candidates.append(f"{number(round(rate)) if rate >= 100 else format(rate, '.2g')} {unit}/s")
+    room = console.width - cell_len(fields[0]) - (MIN_BAR + 2 if total else 0)
+    for field in filter(None, candidates):
+        if (room := room - len(field) - 2) < 0:
+            break
+        fields.append(field)
+    if not total:
+        return "  ".join(fields)
+    width = console.width - sum(len(field) + 2 for field in fields)
+    drawn = ProgressBar(total, done, width, complete_style="green", finished_style="green")
+    with console.capture() as capture:
+        console.print(drawn, end="")
+    missing = width - sum(cell_len(part.text) for part in console.render(drawn))  # what is left to do, without colour
+    return "  ".join([fields[0], capture.get() + " " * missing, *fields[1:]])
+
+
+def aligned(rows: "Sequence[Sequence[str | Text]]", left: Sequence[int] = (0,), *, has_head: bool = False) -> "Text":
+    """A table of aligned columns: those in `left` to the left, the others, numbers, to the right.
+
+    On a terminal, those to the left are wrapped where there is no room, and a head, the first row, is bold. A table of
+    many numbers may be wider.
+    """
+    columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
+    widths = [max(map(cell_len, column)) for column in columns]
+    if (width := terminal_width()) is None:
+        padded = []
+        for number, (column, size) in enumerate(zip(columns, widths, strict=True)):
+            gaps = [" " * (size - cell_len(cell)) for cell in column]
+            pairs = zip(column, gaps, strict=True)
+            padded.append([cell + gap if number in left else gap + cell for cell, gap in pairs])
+        return styled("\n".join("  ".join(row).rstrip() for row in zip(*padded, strict=True)))
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    least = [min(size, _MIN_TEXT) if number in left else size for number, size in enumerate(widths)]
+    for number, (column, size) in enumerate(zip(columns, least, strict=True)):
+        if number in left:
+            is_wide = widths[number] > max(map(len, column))
+            table.add_column(overflow="fold" if is_wide else "ellipsis", min_width=size)
+        else:
+            table.add_column(justify="right", no_wrap=True)
+    for index, row in enumerate(rows):
+        cells = [styled(cell) if isinstance(cell, str) else cell for cell in row]
+        table.add_row(*cells, style="bold" if has_head and index == 0 else None)
+    needed = sum(size + 2 for size in least)
+    lines = Console(width=max(width, needed), file=io.StringIO()).render_lines(table, pad=False)
+    texts = [joined("", [styled(part.text, part.style or "") for part in line]) for line in lines]
+    for text in texts:
+        text.rstrip()
+    return joined("\n", texts)
 
 
 def shortened(text: str, width: int) -> str:

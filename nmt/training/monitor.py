@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Example, Progress, duration
-from nmt.system.console import log, progress_bar
+from nmt.system.console import RESULT, log, progress_bar
 from nmt.system.distributed import ALONE, Ranks
 from nmt.system.files import append, flush_one, write_text
 from nmt.training.divergence import Skipped
@@ -52,7 +52,7 @@ class Monitor:
 
             # TensorBoard then ignores later steps of an earlier training.
             self._writer = SummaryWriter(str(self._tensorboard), purge_step=step + 1)
-        self._bar = progress_bar(initial=max(0, step), total=total_steps, unit="step")
+        self._bar = progress_bar(initial=max(0, step), total=total_steps, unit="steps")
 
     def advance(self) -> None:
         """Count an update."""
@@ -83,16 +83,15 @@ class Monitor:
             "loss": "-" if figures["loss"] is None else f"{figures['loss']:.3f}",
             "lr": f"{learning_rate:.2e}",
             "tokens/s": f"{figures['tgt_tokens_per_second']:,.0f}",
+            "left": duration(seconds_left),
         }
-        time_left = duration(seconds_left)
         if self._bar is None:
             values = "  ".join(f"{name} {value}" for name, value in shown.items())
-            log.info(f"step {progress.step:,}  epoch {progress.current_epoch}  {values}  left {time_left}")
-        else:
-            if self._bar.total is None:  # otherwise the bar shows it
-                shown["left"] = time_left
+            log.info(f"step {progress.step:,}  epoch {progress.current_epoch}  {values}", extra=RESULT)
+        else:  # with a total, the bar shows the time left
+            order = [*(["left"] if self._bar.total is None else []), "loss", "tokens/s", "lr"]
             with contextlib.suppress(OSError):
-                self._bar.set_postfix(shown)
+                self._bar.set_postfix_str("  ".join(f"{name} {shown[name]}" for name in order))
 
     def validation(
         self, progress: Progress, scores: Mapping[str, float], is_best: bool, example: Example | None = None
@@ -109,17 +108,18 @@ class Monitor:
         if example is not None:
             record["example"] = dataclasses.asdict(example)
         self._append({"kind": "validation", **record})
-        lines = [f"step {progress.step:,}  validation: {_in_words(scores)}{'  (best so far)' if is_best else ''}"]
+        best, style = ("  (best so far)", "bold") if is_best else ("", "")
+        log.info(f"step {progress.step:,}  validation: {_in_words(scores)}{best}", extra={"style": style})
         if is_best and example is not None:
-            given = f"  source       {example.src}" if example.src else f"  reference    {example.reference}"
-            lines += [given, f"  translation  {example.translation}"]
-        log.info("\n".join(lines))
+            side, text = ("source", example.src) if example.src else ("reference", example.reference)
+            log.info(f"  {side:11}  {text}\n  translation  {example.translation}")
 
     def finished(self, reason: str, progress: Progress, metric: str | None, run: RunFolder) -> None:
         """Log the end of a training; `metric` chose its model, the one of the last step if it is None."""
         step, seconds = progress.best_step, duration(progress.seconds)
         best = f"best {metric} {progress.best_values[metric]:.3f} at step" if metric else "the weights of step"
-        log.info(f"finished: {reason}; {best} {step:,}; {seconds} of training; the model is in {run.path}")
+        message = f"finished: {reason}; {best} {step:,}; {seconds} of training; the model is in {run.path}"
+        log.info(message, extra={"style": "bold green"})
 
     def skipped(self, skipped: Skipped, is_usual: bool) -> None:
         """Log a skipped update; not printed where this `is_usual` (fp16 finds its loss scale this way)."""

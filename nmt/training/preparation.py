@@ -23,7 +23,7 @@ from nmt.models.interface import TrainableModel
 from nmt.runs.base import base_run, copy_tokenizer
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Progress, duration
-from nmt.system.console import log
+from nmt.system.console import RESULT, log
 from nmt.system.devices import bf16_slowdown, choose_device, choose_dtype
 from nmt.system.distributed import ALONE, Ranks
 from nmt.tokenizers.building import ensure_tokenizers
@@ -187,7 +187,7 @@ def announce(
         f"validation {len(prepared.validation.src):,} pairs",
         "cleaning": cleaning,
         "mixture": describe_mixture(corpus.sizes, data),
-        "starts from": f"{settings.init_from}{frozen}" if settings.init_from is not None else "",
+        "base model": f"{settings.init_from}{frozen}" if settings.init_from is not None else "",
         "vocabulary": f"{config.tokenizer.type}, {sizes}",
         "model": f"{sum(counts.values()):,} parameters ({parts})",
         "device": f"{prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
@@ -200,7 +200,7 @@ def announce(
     }
     for name, text in lines.items():
         if text:
-            log.info(f"{name:11} {text}")
+            log.info(f"{name:11} {text}", extra=RESULT)
     warn_of_warmup(settings, total_steps(settings, len(plan)))
     is_bf16_on_a_cpu = prepared.device.type == "cpu" and prepared.dtype == torch.bfloat16
     if is_bf16_on_a_cpu and (slowdown := bf16_slowdown()) >= 2:  # less may be chance
@@ -215,7 +215,7 @@ def announce_duration(
 ) -> None:
     """Print the speed of the first updates and the time left at this speed."""
     left = seconds_left(progress, settings, batches_an_epoch, seconds_per_update)
-    log.info(f"{seconds_per_update:.2f} s an update; about {duration(left)} left, plus validations")
+    log.info(f"{seconds_per_update:.2f} s an update; about {duration(left)} left, plus validations", extra=RESULT)
     if total_steps(settings, batches_an_epoch) is None:  # max_minutes alone is set
         warn_of_warmup(settings, progress.step + left / seconds_per_update)
 

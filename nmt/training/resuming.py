@@ -13,7 +13,7 @@ from nmt.errors import ConfigError, DataError, RunError
 from nmt.runs.folder import RunFolder, checkpoint_steps, unused
 from nmt.runs.history import Progress
 from nmt.runs.weights import check_checkpoint
-from nmt.system.console import log
+from nmt.system.console import RESULT, log
 from nmt.system.devices import choose_device
 from nmt.system.files import rename
 from nmt.system.processes import cores_to_use
@@ -64,7 +64,8 @@ def starting_step(config: Config, run: RunFolder, num_processes: int = 1) -> int
         run.remember_as_latest()
         log.info(
             f"{run.path}: this run is finished ({limit.reason}); to train further: the same command with "
-            f"{limit.to_continue}; to start over: with --fresh, which sets this run aside"
+            f"{limit.to_continue}; to start over: with --fresh, which sets this run aside",
+            extra=RESULT,
         )
         return None
     for line in changed:

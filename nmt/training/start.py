@@ -14,7 +14,7 @@ from nmt.config.training import Config
 from nmt.corpora.tmx_cache import with_parsed_tmx
 from nmt.errors import ConfigError, RunError
 from nmt.runs.folder import RunFolder
-from nmt.system.console import log
+from nmt.system.console import RESULT, log
 from nmt.system.devices import configure_process
 from nmt.system.distributed import ALONE, Ranks, is_launched
 from nmt.system.files import rename, write_text
@@ -119,7 +119,7 @@ def _train_from(
     memory = rehearse(trainer)
     announce(trainer.config, run, prepared, trainer.model, trainer.feed.plan(trainer.progress.epoch), memory)
     if dry_run:
-        log.info("dry run: everything works; nothing was trained")
+        log.info("dry run: everything works; nothing was trained", extra=RESULT)
         return False
     if ranks.is_main:
         counts = trainer.model.parameter_counts()

@@ -198,7 +198,7 @@ def test_of_a_conversation_the_output_has_the_translations_alone(tmp_path: Path)
     os.close(ours)
     os.close(theirs)
     assert (process.returncode, (tmp_path / "out.txt").read_bytes()) == (0, b"ABC\n"), shown
-    assert shown == b"end with Ctrl-D\r\n> nmt: not UTF-8\r\n> > \r\n"
+    assert re.sub(rb"\x1b\[[\d;]*m", b"", shown) == b"end with Ctrl-D\r\n> nmt: not UTF-8\r\n> > \r\n"
 
 
 @pytest.mark.slow

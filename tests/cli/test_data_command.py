@@ -1,13 +1,14 @@
 """`nmt data`: figures of tiny corpora that were counted by hand, what is written, and the page in a browser."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from browser import Browser
-from conftest import Cli, assert_says
+from conftest import Cli, Screen, assert_says
 
 from nmt.cleaning.profile import Profile, bin_width, length_bins, profile_corpora
 from nmt.config.corpus import CorpusFiles
@@ -268,10 +269,20 @@ def test_it_ends_with_the_next_command(dirty: CorpusFiles, cli: Cli, arguments: 
 def test_the_text_fits_a_terminal(dirty: CorpusFiles, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     long = [(b"word " * 100, b"Wort " * 100)] * 3
-    shown = data_text(profiled(long), 80)
+    shown = data_text(profiled(long), 80).plain
     assert max(map(len, shown.split("\n"))) <= 80
     assert "  en  3 times  word word" in shown
     assert "\x07" not in shown
+
+
+def test_the_profile_on_a_terminal(
+    dirty: CorpusFiles, cli: Cli, screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("data", "dirty.en", "dirty.de", "--against", "dirty.en", "--against", "dirty.de")
+    lines = screen.lines(cli(*command)[1])
+    monkeypatch.delenv("FORCE_COLOR")
+    is_bar = re.compile("[█▏▎▍▌▋▊▉]+")
+    assert is_bar.sub("", " ".join(lines)).split() == is_bar.sub("", cli(*command)[1]).split()
 
 
 def test_spaces_and_joiners_of_good_text_are_shown_as_they_are(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser
-from conftest import Cli
+from conftest import Cli, Screen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -27,7 +27,7 @@ from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.stored import stored_hypotheses
 from nmt.insight.changes import changed_ngrams, changed_words
 from nmt.insight.comparison import compare
-from nmt.insight.comparison_output import marked, write_page
+from nmt.insight.comparison_output import comparison_text, marked, write_page
 from nmt.insight.systems import (
     ComparedFiles,
     Material,
@@ -41,6 +41,7 @@ from nmt.insight.systems import (
 from nmt.insight.verdict import gap_exceeds_spread
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Validation
+from nmt.system.console import show
 
 WriteLines = Callable[[str, list[str]], Path]
 TRUTH = [f"{line} ({number})" for number in range(6) for line in SENTENCES["de"]]
@@ -221,6 +222,23 @@ def test_the_same_translations_are_not_called_different(write_lines: WriteLines,
     assert "p 0." not in out
     (test_set,) = json.loads(cli("compare", *systems, "--json", "--test", "ar", "--samples", "20")[1])["test_sets"]
     assert [tested["p"] for tested in test_set["systems"][1]["outputs"][0]["scores"].values()] == [None] * 3
+
+
+def test_the_comparison_on_a_terminal(
+    screen: Screen, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = [f"{line} {' '.join(TRUTH[:4])}" for line in TRUTH]
+    compared = compare(material((NEAR, NEAR), (FAR, FAR), src=long), samples=40)
+    show(comparison_text(compared))
+    out = capsys.readouterr().out
+    words = {word for line in screen.lines(out) for word in line.split()}
+    monkeypatch.delenv("FORCE_COLOR")
+    piped = comparison_text(compared).plain
+    assert max(map(len, piped.splitlines())) > screen.width  # sentences are whole
+    assert [word for word in words - {*piped.split()} if "-" not in word] == []
+    assert re.search(r"\x1b\[1m *\d\d\.\d\d", out)  # the best
+    assert ("\x1b[31mp 0.0" in out) == screen.has_color
+    assert "p 0.0" in piped
 
 
 def test_swapped_systems_mirror_each_other() -> None:

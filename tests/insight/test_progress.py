@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 from safetensors.numpy import load_file, save_file
 
 from nmt.config.training import Metric
@@ -26,7 +27,7 @@ from nmt.insight.progress import RunStatus, read_status
 from nmt.runs.exports import ModelFile
 from nmt.runs.folder import RunFolder
 from nmt.system.files import locked
-from tests.conftest import RUN_CONFIG, Cli, assert_says
+from tests.conftest import RUN_CONFIG, Cli, Screen, assert_says
 
 NO_PROCESS = 2**22 + 1  # Linux numbers no process higher than 2**22; nor do others
 
@@ -366,6 +367,40 @@ def test_a_long_name_of_a_test_set_is_apart_from_its_scores(make_run: Callable[.
     assert "\ntest test_2016_flickr bleu 33.25" in out
 
 
+def test_runs_on_a_terminal_take_a_line_each(make_run: Callable[..., RunFolder], cli: Cli, screen: Screen) -> None:
+    names = ["a-name-that-says-all-of-the-settings-of-this-run", "b", "译文"]
+    test_sets = "".join(
+        f"    {name}: {{src: test.en, tgt: test.de}}\n" for name in ("test_2016_flickr", "test_2017_mscoco")
+    )
+    config = RUN_CONFIG.replace("  test: {src: test.en, tgt: test.de}\n", f"  test:\n{test_sets}")
+    for name, bleu in zip(names, (40.0, 8.5, 0.25), strict=True):
+        run = make_run(name, train_record(12), validation(12, bleu), config=config)
+        write_evaluation(run, "test_2016_flickr", bleu - 0.25)
+    write_evaluation(RunFolder(Path("runs/b")), "test_2017_mscoco", 7.0)
+    out = cli("runs")[1]
+    head, metrics, *lines = screen.lines(out)
+    shown = ["name", "state", "step", "validation", "test_2016_flickr", "test_2017_mscoco", "size", "changed"]
+    assert head.split() == [name for name in shown if screen.width == 120 or name in out]
+    assert {"name", "state", "validation", "test_2016_flickr"} <= {*head.split()} and "changed" in head
+    assert {*metrics.split()} == {"BLEU"} and len(lines) == 3
+    end = head.index("validation") + len("validation")
+    rows = ["".join(character + "\0" * (cell_len(character) - 1) for character in line) for line in lines]
+    assert [row[end - 6 : end].strip() for row in rows] == ["40.00", "8.50", "0.25"]
+    assert re.search(r"\x1b\[1m *40\.00", out) and not re.search(r"\x1b\[1m *8\.50", out)
+
+
+def test_the_status_on_a_terminal_has_the_same_words(
+    make_run: Callable[..., RunFolder], cli: Cli, screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run("a", *RECORDS, *(train_record(step) for step in range(10, 200)), trainer=mark(NO_PROCESS))
+    write_evaluation(run, "test", 33.25)
+    write_evaluation(run, "test.1a2b3c4d", 99.0, models=2)
+    lines = screen.lines(cli("show", "--model", "a")[1])
+    monkeypatch.delenv("FORCE_COLOR")
+    bars = re.compile("[▁▂▃▄▅▆▇█]+")
+    assert bars.sub("", " ".join(lines)).split() == bars.sub("", cli("show", "--model", "a")[1]).split()
+
+
 def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = cli("runs")
@@ -419,7 +454,7 @@ def test_watch_redraws_until_the_training_ends(
     steps = [re.search(r"^step +(\d+) of 12", screen, re.MULTILINE) for screen in screens]
     assert [step and step[1] for step in steps] == ["9", "9", "12", "3", "3"]
     assert "is being trained" in screens[0] and "was interrupted" in screens[-1]
-    assert not any("\x1b" in screen for screen in screens)
+    assert not any(re.search(r"\x1b(?!\[[\d;]*m)", screen) for screen in screens)  # styles alone
 
 
 def test_watch_waits_while_the_folder_is_replaced_but_not_for_ever(

@@ -1,4 +1,4 @@
-"""Messages on standard error."""
+"""Messages on standard error, progress bars and tables, in pipes and on terminals."""
 
 import io
 import logging
@@ -7,8 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import Screen
+from rich.cells import cell_len
+from rich.text import Text
 
-from nmt.system.console import log, progress_bar, show_messages
+from nmt.system.console import RESULT, aligned, log, progress_bar, show, show_messages, styled
+
+LABELLED = "model       " + ", ".join(f"layer {number} {number * 1_111:,}" for number in range(1, 15))
+PROSE = "each word of it is whole, " * 8
+PATH = "/a/path" * 20
 
 
 class Terminal(io.StringIO):
@@ -24,11 +31,11 @@ def test_messages_have_their_kind_and_move_no_cursor(capsys: pytest.CaptureFixtu
 
 
 def test_a_bar_is_cleared_for_a_message_and_drawn_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert progress_bar(total=2) is None  # no terminal
+    assert progress_bar("lines", total=2) is None  # no terminal
     monkeypatch.setattr(sys, "stderr", Terminal())
-    bar = progress_bar(total=2)
+    bar = progress_bar("lines", total=2)
     assert bar is not None
-    log.info("said")
+    log.info("said", extra=RESULT)
     bar.close()
     before, after = sys.stderr.getvalue().split("said\n")
     drawn, blank = before.split("\r")[-3:-1]
@@ -67,3 +74,67 @@ def test_a_lower_level_and_a_broken_pipe_are_silent(
         with pytest.raises(OSError, match="No space"):
             full.close()
     assert capsys.readouterr() == ("", "")
+
+
+def test_lines_fit_a_terminal_and_break_between_words(screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
+    show(LABELLED, styled(f"  {PROSE}", "dim"), "short")
+    lines = screen.lines(capsys.readouterr().out)
+    assert " ".join(lines).split() == f"{LABELLED} {PROSE} short".split()
+    start, last = next(index for index, line in enumerate(lines) if line.startswith("  each")), lines.pop()
+    assert 1 < start < len(lines) - 1 and last == "short"
+    assert all(re.match(r" {12}\S", line) for line in lines[1:start])  # below what follows the label
+    assert all(re.match(r" {4}\S", line) for line in lines[start + 1 :])
+
+    log.warning(PROSE)
+    written = capsys.readouterr().err
+    first, *others = screen.lines(written)
+    assert first.startswith("warning: each ") and all(re.match(r"  \S", line) for line in others)
+    assert ("\x1b[1;33mwarning: " in written) == screen.has_color
+    show("汉" * 200)
+    assert "".join(line.strip() for line in screen.lines(capsys.readouterr().out)) == "汉" * 200
+    show(f"see {PATH} for more")
+    assert re.sub(r"\s+", " ", capsys.readouterr().out) == f"see {PATH} for more "  # whole, to be copied
+
+
+def test_files_and_pipes_get_plain_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [["name", "n"], ["汉字", "1,234"]]
+    show(styled(LABELLED, "bold red"), PROSE, aligned(rows, has_head=True))
+    log.info(PROSE, extra={"style": "bold"})
+    assert capsys.readouterr() == (f"{LABELLED}\n{PROSE}\nname      n\n汉字  1,234\n", f"{PROSE}\n")
+
+
+def test_a_table_narrows_its_texts_and_no_number(screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[list[str | Text]] = [
+        ["name", "text", "score"],
+        ["a", PROSE, "1,234.56"],
+        ["译文", "句" * 99, styled("7.00", "bold green")],
+    ]
+    show(aligned(rows, left=(0, 1), has_head=True))
+    out = capsys.readouterr().out
+    head, *lines = screen.lines(out)
+    assert head.startswith("name  text ") and head.endswith(" score") and "\x1b[1mname" in out
+    assert (
+        " ".join(line[6:].removesuffix("1,234.56") for line in lines[:-1]).split()[: len(PROSE.split())]
+        == PROSE.split()
+    )
+    ends = [line for line in lines if line.endswith(("1,234.56", "7.00"))]
+    assert [cell_len(line) for line in ends] == [cell_len(head)] * 2
+    assert ends[1].startswith("译文  句")
+    assert aligned([["name", *["1,234,567"] * 20]]).plain.count("1,234,567") == 20
+
+
+@pytest.mark.parametrize("total", [50_000, None])
+def test_a_progress_bar_keeps_its_room_and_the_most_important_fields(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch, total: int | None
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    bar = progress_bar("steps", total=total, initial=9_000)
+    assert bar is not None
+    bar.set_postfix_str("loss 3.214  tokens/s 12,345  lr 3.00e-04")
+    bar.close()
+    (line,) = screen.lines(sys.stderr.getvalue().split("\r")[-1])
+    if total is None:
+        assert line == "9,000 steps  loss 3.214  tokens/s 12,345  lr 3.00e-04"
+    else:
+        beside = r"left \?  loss 3\.214  tokens/s 12,345" + ("  lr 3.00e-04" if screen.width == 120 else "")
+        assert re.fullmatch(rf"9,000/50,000  [━╸╺ ]{{20,}}  {beside}", line)
