@@ -1,13 +1,12 @@
 """`nmt report`."""
 
-import sys
 from typing import Annotated
 
 from typer import Option
 
 from nmt.cli.options import DeviceOption, OpenOption, RunOption, open_file
 from nmt.runs.folder import open_run
-from nmt.system.console import linked
+from nmt.system.console import linked, show, styled
 
 
 def report(
@@ -26,6 +25,6 @@ def report(
 
     configure_process()
     page = write_report(open_run(model), device or "auto", license, dataset or (), with_data)
-    print(linked(page, sys.stdout))
+    show(linked(styled(str(page)), page))
     if is_opened:
         open_file(page)

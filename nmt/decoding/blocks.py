@@ -93,7 +93,7 @@ def source_blocks(path: Path, skip: int, source: SourceConfig) -> Iterator[list[
     from nmt.corpora.vectors import open_vectors, vector_blocks  # imports numpy
 
     assert source.type != "text"
-    bar = progress_bar(total=len(open_vectors(path, source)), initial=skip, unit="sources")
+    bar = progress_bar(total=len(open_vectors(path, source)), initial=skip, unit=" sources")
     for block in vector_blocks(path, source, skip):
         yield [*block]
         if bar is not None:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:  # imported where a terminal is written to
 
 log = logging.getLogger("nmt")
 
-MIN_BAR = 20
-"""Columns of a progress bar; fields beside it are dropped for them."""
 RESULT = {"style": ""}
 """The `extra` of a log call that says a result; other information is dim on a terminal."""
 _MIN_TEXT = 8
@@ -95,7 +93,7 @@ def _wrapped(line: "Text", console: "Console") -> "Text":
     A word that is wider than the terminal, such as a path, stays whole; text without spaces breaks anywhere.
     """
     width = console.width
-    if cell_len(line.plain) <= width:
+    if cell_len(line.plain) <= width or line.overflow == "ignore":
         return line
     label = "".join(_LABEL.findall(line.plain)[:1])
     if len(label) > width // 2:
@@ -117,33 +115,29 @@ class _Console(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is not None:
             with contextlib.suppress(OSError):  # a closed terminal or pipe must not end a training
-                text = _fitted(self._text(record), sys.stderr)
-                if path := getattr(record, "link", None):  # given as `extra`: a file that the message names
-                    text = text.replace(printable(str(path)), linked(path, sys.stderr))
-                self.write(text, file=sys.stderr)
+                self.write(_fitted(self._text(record), sys.stderr), file=sys.stderr)
 
     def _text(self, record: logging.LogRecord) -> "str | Text":
-        """The message with its prefix; on a terminal, `extra={"style": ...}` of a log call styles it."""
+        """The message with its prefix; on a terminal, with the style and the file to link to in the call's `extra`."""
         prefix, message = _PREFIXES.get(record.levelno, "nmt: "), self.format(record)
         if not is_terminal(sys.stderr):
             return prefix + message
         style = getattr(record, "style", "dim" if record.levelno <= logging.INFO else "")
-        return joined("", [styled(prefix, _PREFIX_STYLES.get(record.levelno, "")), styled(message, style)])
+        text = joined("", [styled(prefix, _PREFIX_STYLES.get(record.levelno, "")), styled(message, style)])
+        if path := getattr(record, "link", None):
+            linked(text, path)
+        return text
 
 
 _CONSOLE = _Console()
 
 
-def linked(path: Path, stream: TextIO) -> str:
-    """The path, with a link that opens it (OSC 8) if the stream is a terminal."""
-    from rich.console import Console  # takes time to load
-    from rich.text import Text
-
-    console = Console(file=stream)
-    with console.capture() as shown:
-        name = Text(printable(str(path)), f"link {path.absolute().as_uri()}")
-        console.print(name, end="", soft_wrap=True)
-    return shown.get()
+def linked(text: "Text", path: Path) -> "Text":
+    """Make the path in a text open the file, on terminals that can; its line is not wrapped."""
+    start = text.plain.find(name := printable(str(path)))
+    text.stylize(f"link {path.absolute().as_uri()}", start, start + len(name))
+    text.overflow = "ignore"
+    return text
 
 
 def show_messages(level: int = logging.INFO) -> None:
@@ -158,47 +152,25 @@ def warn_once(message: str) -> None:
     log.warning("%s", message)
 
 
-def progress_bar(unit: str, **options: Any) -> "tqdm[Any] | None":
-    """A progress bar with tqdm's options; None if standard error is not a terminal.
-
-    `set_postfix_str` takes further fields, the most important first, with two spaces between them.
-    """
+def progress_bar(**options: Any) -> "tqdm[Any] | None":
+    """A progress bar with tqdm's options; None if standard error is not a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         return None
     from tqdm import tqdm
 
     _CONSOLE.write = tqdm.write
-    bars: type[tqdm[Any]] = type("Bar", (tqdm,), {"__str__": _progress_line})
-    return bars(unit=unit, **options)
+    return tqdm(dynamic_ncols=True, **options)
 
 
-def _progress_line(bar: "tqdm[Any]") -> str:
-    """Format a progress bar to fit the terminal: the count, the bar, and the fields for which there is room."""
-    from rich.progress_bar import ProgressBar
-
-    console, state = _console(sys.stderr), bar.format_dict
-    done, total, unit = state["n"], state["total"], state["unit"]
-    number = bar.format_sizeof if state["unit_scale"] else "{:,}".format
-    rate = state["rate"] or (done - state["initial"]) / max(state["elapsed"], 1e-9)
-    fields = [f"{number(done)}/{number(total)}" if total else f"{number(done)} {unit}"]
-    candidates = (state["postfix"] or "").split("  ")
-    if total:
-        candidates.insert(0, f"left {bar.format_interval((total - done) / rate) if rate else '?'}")
-    if rate:
-        candidates.append(f"{number(round(rate)) if rate >= 100 else format(rate, '.2g')} {unit}/s")
-    room = console.width - cell_len(fields[0]) - (MIN_BAR + 2 if total else 0)
-    for field in filter(None, candidates):
-        if (room := room - len(field) - 2) < 0:
+def show_fields(bar: "tqdm[Any]", fields: Sequence[str]) -> None:
+    """Show fields beside a progress bar, the most important first, as many as leave it 20 columns."""
+    for count in range(len(fields), -1, -1):
+        bar.set_postfix_str(", ".join(fields[:count]), refresh=False)
+        state = bar.format_dict
+        width = len(bar.format_meter(**{**state, "ncols": None}))  # with a bar of 10 columns
+        if width + 10 * bool(bar.total) < (state["ncols"] or 80):
             break
-        fields.append(field)
-    if not total:
-        return "  ".join(fields)
-    width = console.width - sum(len(field) + 2 for field in fields)
-    drawn = ProgressBar(total, done, width, complete_style="green", finished_style="green")
-    with console.capture() as capture:
-        console.print(drawn, end="")
-    missing = width - sum(cell_len(part.text) for part in console.render(drawn))  # what is left to do, without colour
-    return "  ".join([fields[0], capture.get() + " " * missing, *fields[1:]])
+    bar.refresh()
 
 
 def aligned(rows: "Sequence[Sequence[str | Text]]", left: Sequence[int] = (0,), *, has_head: bool = False) -> "Text":

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Example, Progress, duration
-from nmt.system.console import RESULT, log, progress_bar
+from nmt.system.console import RESULT, log, progress_bar, show_fields
 from nmt.system.distributed import ALONE, Ranks
 from nmt.system.files import append, flush_one, write_text
 from nmt.training.divergence import Skipped
@@ -52,7 +52,9 @@ class Monitor:
 
             # TensorBoard then ignores later steps of an earlier training.
             self._writer = SummaryWriter(str(self._tensorboard), purge_step=step + 1)
-        self._bar = progress_bar(initial=max(0, step), total=total_steps, unit="steps")
+        shape = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
+        options = {} if total_steps is None else {"bar_format": shape}
+        self._bar = progress_bar(initial=max(0, step), total=total_steps, unit=" steps", **options)
 
     def advance(self) -> None:
         """Count an update."""
@@ -91,7 +93,7 @@ class Monitor:
         else:  # with a total, the bar shows the time left
             order = [*(["left"] if self._bar.total is None else []), "loss", "tokens/s", "lr"]
             with contextlib.suppress(OSError):
-                self._bar.set_postfix_str("  ".join(f"{name} {shown[name]}" for name in order))
+                show_fields(self._bar, [f"{name} {shown[name]}" for name in order])
 
     def validation(
         self, progress: Progress, scores: Mapping[str, float], is_best: bool, example: Example | None = None

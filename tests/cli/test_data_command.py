@@ -268,8 +268,9 @@ def test_it_ends_with_the_next_command(dirty: CorpusFiles, cli: Cli, arguments: 
 
 def test_the_text_fits_a_terminal(dirty: CorpusFiles, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     long = [(b"word " * 100, b"Wort " * 100)] * 3
-    shown = data_text(profiled(long), 80).plain
+    shown = data_text(profiled(long)).plain
     assert max(map(len, shown.split("\n"))) <= 80
     assert "  en  3 times  word word" in shown
     assert "\x07" not in shown

@@ -127,9 +127,8 @@ def test_two_runs_are_translated_once_and_scored_as_sacrebleus_command_does(two_
 
     again = cli("compare", "copy", "worse", "--samples", "50")
     assert "translating" not in again[2]
-    assert re.search(r"^worse +\d+\.\d\d  ± \d+\.\d\d  p 0\.\d\d\d ", again[1], re.MULTILINE)
+    assert re.search(r"^worse +\d+\.\d\d +\d+\.\d\d–\d+\.\d\d  p 0\.\d\d\d ", again[1], re.MULTILINE)
     assert "nothing about seeds" in again[1]
-    assert max(map(len, again[1].splitlines())) <= 100
 
 
 @pytest.mark.slow
@@ -217,7 +216,7 @@ def test_the_same_translations_are_not_called_different(write_lines: WriteLines,
     systems = ("--hyp", names[0], "--hyp", names[1], "--ref", names[2])
     code, out, err = cli("compare", *systems)
     assert code == 0, err
-    assert re.search(r"^b\.de( +\d+\.\d\d  ± \d+\.\d\d  same){3} ", out, re.MULTILINE)
+    assert re.search(r"^b\.de( +\d+\.\d\d +\d+\.\d\d–\d+\.\d\d  same){3} ", out, re.MULTILINE)
     assert "b.de against a.de: 0 lines differ" in out
     assert "p 0." not in out
     (test_set,) = json.loads(cli("compare", *systems, "--json", "--test", "ar", "--samples", "20")[1])["test_sets"]

@@ -16,7 +16,7 @@ def system(name: str, *seeds: tuple[float, ...], ps: tuple[float | None, ...] = 
     """A system with the BLEU, chrF and TER of each seed, and the p of the first."""
     outputs = [
         {
-            metric: TestedScore(Score(NAMES[metric], value, ""), Interval(value, 1.0), 0.0, p)
+            metric: TestedScore(Score(NAMES[metric], value, ""), Interval(value, value - 1, value + 1), 0.0, p)
             for metric, value, p in zip(METRICS, seed, ps, strict=False)
         }
         for seed in seeds

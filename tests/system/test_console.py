@@ -2,8 +2,10 @@
 
 import io
 import logging
+import os
 import re
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from conftest import Screen
 from rich.cells import cell_len
 from rich.text import Text
 
-from nmt.system.console import RESULT, aligned, log, progress_bar, show, show_messages, styled
+from nmt.system.console import RESULT, aligned, log, progress_bar, show, show_fields, show_messages, styled
 
 LABELLED = "model       " + ", ".join(f"layer {number} {number * 1_111:,}" for number in range(1, 15))
 PROSE = "each word of it is whole, " * 8
@@ -31,9 +33,9 @@ def test_messages_have_their_kind_and_move_no_cursor(capsys: pytest.CaptureFixtu
 
 
 def test_a_bar_is_cleared_for_a_message_and_drawn_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert progress_bar("lines", total=2) is None  # no terminal
+    assert progress_bar(total=2) is None  # no terminal
     monkeypatch.setattr(sys, "stderr", Terminal())
-    bar = progress_bar("lines", total=2)
+    bar = progress_bar(total=2)
     assert bar is not None
     log.info("said", extra=RESULT)
     bar.close()
@@ -54,7 +56,7 @@ def test_a_written_file_is_a_link_on_a_terminal_alone(
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "stderr", Terminal())
     log.info(f"wrote {page}", extra={"link": page})
-    said = sys.stderr.getvalue()
+    said = re.sub(r"\x1b\[\d*m", "", sys.stderr.getvalue())
     assert re.fullmatch(
         rf"wrote \x1b]8;id=\d+;{re.escape(page.as_uri())}\x1b\\{re.escape(str(page))}\x1b]8;;\x1b\\\n", said
     )
@@ -127,14 +129,20 @@ def test_a_table_narrows_its_texts_and_no_number(screen: Screen, capsys: pytest.
 def test_a_progress_bar_keeps_its_room_and_the_most_important_fields(
     screen: Screen, monkeypatch: pytest.MonkeyPatch, total: int | None
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    bar = progress_bar("steps", total=total, initial=9_000)
+    reader, writer = os.openpty()
+    termios.tcsetwinsize(writer, (40, screen.width))
+    monkeypatch.setattr(sys, "stderr", os.fdopen(writer, "w"))
+    fields = ["loss 3.214", "tokens/s 12,345", "lr 3.00e-04", "another field"]
+    shape = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
+    bar = progress_bar(total=total, initial=9_000, unit=" steps", **({"bar_format": shape} if total else {}))
     assert bar is not None
-    bar.set_postfix_str("loss 3.214  tokens/s 12,345  lr 3.00e-04")
+    show_fields(bar, fields)
     bar.close()
-    (line,) = screen.lines(sys.stderr.getvalue().split("\r")[-1])
-    if total is None:
-        assert line == "9,000 steps  loss 3.214  tokens/s 12,345  lr 3.00e-04"
+    sys.stderr.close()
+    (line,) = screen.lines(os.read(reader, 10_000).decode().rstrip().split("\r")[-1])
+    os.close(reader)
+    beside = ", ".join(fields if screen.width == 120 else fields[: 2 if total else 3])
+    if total:
+        assert re.fullmatch(rf" 18%\|.{{20,}}\| 9000/50000 \[\? left, {beside}\]", line)
     else:
-        beside = r"left \?  loss 3\.214  tokens/s 12,345" + ("  lr 3.00e-04" if screen.width == 120 else "")
-        assert re.fullmatch(rf"9,000/50,000  [━╸╺ ]{{20,}}  {beside}", line)
+        assert re.fullmatch(rf"9000 steps \[00:00, \? steps/s, {beside}\]", line)

@@ -120,7 +120,7 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
     Times are left out, and the planned end, which a part of a training has earlier.
     """
     for of_ours, of_theirs in zip(records(ours), records(theirs), strict=True):
-        for key in ("kind", "validation_key"):
+        for key in ("kind", "validation_key", "example"):
             assert of_ours.pop(key, None) == of_theirs.pop(key, None)
         for key in {"seconds", "seconds_left", "total_steps", "tgt_tokens_per_second"} & of_ours.keys():
             del of_ours[key], of_theirs[key]
