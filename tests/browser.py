@@ -53,6 +53,23 @@ class Browser:
         width, window = self.run("return [document.documentElement.scrollWidth, innerWidth]")
         assert width <= window, f"the page is {width} pixels wide, the window {window}"
 
+    def check_accessibility(self) -> None:
+        """axe finds nothing, and whatever can be pressed is at least 24 pixels wide and high, but for links in text."""
+        import axe_core_python
+
+        self.run((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+        found = self.run("return axe.run()")["violations"]
+        assert not found, [(one["id"], node["html"], node["failureSummary"]) for one in found for node in one["nodes"]]
+        small = self.run(
+            "const shown = [...document.querySelectorAll("
+            "'button, input, select, summary, [role=button], [role=slider], [role=option]')]"
+            ".map(one => [one, one.closest('label') ?? one])"
+            ".map(([one, target]) => [one.outerHTML.slice(0, 200), target.getBoundingClientRect()]);"
+            "return shown.filter(([, area]) => area.width && (area.width < 24 || area.height < 24))"
+            ".map(([name, area]) => `${name}: ${area.width} x ${area.height}`)"
+        )
+        assert not small, small
+
     def _logs(self) -> tuple[list[str], list[str]]:
         """Addresses requested, and the console's messages, since the last call."""
         events = [json.loads(entry["message"])["message"] for entry in self._driver.get_log("performance")]
