@@ -4,7 +4,7 @@ from typing import Annotated
 
 from typer import Option
 
-from nmt.cli.options import DeviceOption, OpenOption, RunOption, open_file
+from nmt.cli.options import DeviceOption, OpenOption, RunOption, open_file, run_option
 from nmt.runs.folder import open_run
 from nmt.system.console import linked, show, styled
 
@@ -16,6 +16,7 @@ def report(
         list[str] | None, Option(metavar="NAME", help="Data set on Hugging Face; may be repeated.")
     ] = None,
     with_data: Annotated[bool, Option("--with-data", help="Also read and show the texts that the run names.")] = False,
+    overlay: Annotated[str | None, run_option("--overlay", help="Draw this run's curves in the charts, too.")] = None,
     is_opened: OpenOption = False,
     device: DeviceOption = None,
 ) -> None:
@@ -24,7 +25,8 @@ def report(
     from nmt.system.devices import configure_process
 
     configure_process()
-    page = write_report(open_run(model), device or "auto", license, dataset or (), with_data)
+    overlaid = None if overlay is None else open_run(overlay)
+    page = write_report(open_run(model), device or "auto", license, dataset or (), with_data, overlaid)
     show(linked(styled(str(page)), page))
     if is_opened:
         open_file(page)

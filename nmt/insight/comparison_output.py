@@ -213,7 +213,8 @@ def _chart(trainings: Trainings) -> Chart | None:
     """The validations of all runs in the first metric that two of them have; None without one."""
     for metric, label in _CURVES.items():
         points = [
-            [(one.step, one.values[metric]) for one in run if metric in one.values] for run in trainings.validations
+            [(one.step, one.values[metric]) for one in run.validations if metric in one.values]
+            for run in trainings.histories
         ]
         lines = [Curve(name, line) for name, line in zip(trainings.names, points, strict=True) if line]
         if len(lines) > 1:

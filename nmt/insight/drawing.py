@@ -7,12 +7,13 @@ its conjuncts. It takes each glyph from the first font of a list that has it; `f
 
 import contextlib
 import io
-import itertools
 import re
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from nmt.system.console import log
 
@@ -104,8 +105,8 @@ _VARIABLES = {
     _TEXT: "--text", _MUTED: "--muted", _LINE: "--line", _ACCENT: "--accent", _SECOND: "--warm", _THIRD: "--violet",
     _MARK: "--good",
 }  # fmt: skip
-_STYLES = tuple(zip((_ACCENT, _SECOND, _THIRD) * 4, ("-", "--", ":", "-.") * 3, strict=True))
-"""Colour and pattern of each line; none occurs twice."""
+_COLOURS, _PATTERNS = (_ACCENT, _SECOND, _THIRD), ("-", "--", ":", "-.")
+"""Of lines; 12 lines differ in one or both."""
 _WIDTH, _HEIGHT, _DPI = 6.0, 3.2, 160  # inches, and pixels an inch
 _SHOWN_POINTS = 40
 
@@ -116,6 +117,16 @@ class Curve(NamedTuple):
     label: str
     points: Sequence[tuple[float, float]]
     """(x, y), in the order of x."""
+
+
+class DrawnCurve(NamedTuple):
+    """A curve and its place in a picture."""
+
+    label: str
+    colour: str
+    """A CSS variable of style.css."""
+    points: list[list[float]]
+    """x, y, and the point's place from the left and from the bottom, from 0 to 1."""
 
 
 class Chart(NamedTuple):
@@ -130,6 +141,8 @@ class Chart(NamedTuple):
     """The picture in the colours of the page that holds it."""
     png: bytes
     """The picture on white."""
+    curves: Sequence[DrawnCurve] = ()
+    """The curves of the picture, for charts.js."""
 
 
 def curves(
@@ -140,13 +153,16 @@ def curves(
     marked_step: int | None = None,
     marked_as: str = "",
     highest: float | None = None,
+    runs: int = 1,
 ) -> Chart:
     """Draw lines over the updates of a training; a vertical line marks a step. Short lines show their points.
 
-    The axis ends at `highest`, the largest possible value, at the latest.
+    Each `runs` lines have one colour, and different patterns. The axis ends at `highest`, the largest possible value,
+    at the latest.
     """
     with _drawing(y_label, [line.label for line in lines]) as axes:
-        for line, (colour, style) in zip(lines, itertools.cycle(_STYLES), strict=False):
+        for number, line in enumerate(lines):
+            colour, style = _COLOURS[number // runs % len(_COLOURS)], _PATTERNS[number % len(_PATTERNS)]
             x, y = [point[0] for point in line.points], [point[1] for point in line.points]
             marker = "o" if len(x) <= _SHOWN_POINTS else ""
             axes.plot(
@@ -172,7 +188,7 @@ def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float,
             [label for label, _, _ in values], [height for _, height, _ in values], color=_ACCENT, width=0.7
         )
         axes.bar_label(drawn, [text for _, _, text in values], color=_MUTED, fontsize=9, padding=2)
-        axes.margins(y=0.12)
+        axes.margins(y=0.2)  # room for two lines of text
         axes.set_yticks([tick for tick in axes.get_yticks() if tick <= highest])
         axes.grid(visible=False, axis="x")
         described = ", ".join(f"{label}: {height:.1f}" for label, height, _ in values)
@@ -203,7 +219,14 @@ def _chart(axes: "Axes", name: str, title: str, description: str) -> Chart:
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=_DPI, facecolor="white", metadata={"Software": None})
     figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return Chart(name, title, description, _for_page(svg.getvalue().decode(), name), png.getvalue())
+    to_picture = axes.transData + figure.transFigure.inverted()
+    drawn = []
+    for line in axes.get_lines():
+        if (colour := str(line.get_color())) != _MARK:
+            points = np.asarray(line.get_xydata(), dtype=float)
+            points = np.hstack([points, to_picture.transform(points).round(4)])
+            drawn.append(DrawnCurve(str(line.get_label()), _VARIABLES[colour], points.tolist()))
+    return Chart(name, title, description, _for_page(svg.getvalue().decode(), name), png.getvalue(), drawn)
 
 
 def _for_page(svg: str, name: str) -> str:

@@ -11,15 +11,16 @@ from nmt.config.training import Config, Metric
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import sides_of
 from nmt.decoding.torch_engine import TorchEngine, load_model
-from nmt.errors import DataError
+from nmt.errors import DataError, RunError
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
 from nmt.evaluation.stored import AveragedRun, Stored, stored_evaluations
 from nmt.insight.progress import MEANING, read_status
+from nmt.insight.systems import Trainings
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
 from nmt.runs.exports import ModelFile
 from nmt.runs.folder import RunFolder
-from nmt.runs.history import History, Validation, read_history
+from nmt.runs.history import History, Validation
 from nmt.system.devices import choose_device
 from nmt.tokenizers.tokenizer import load_tokenizers
 from nmt.training.fine_tuning import Forgetting, read_forgetting
@@ -41,7 +42,8 @@ class Report(NamedTuple):
 
     name: str
     config: Config
-    history: History
+    trainings: Trainings
+    """Of the run and, if given, of the run whose curves are drawn beside its own."""
     record: TrainingRecord | None
     """What the training recorded about itself; None for an imported or averaged run."""
     chosen: Validation | None
@@ -60,14 +62,26 @@ class Report(NamedTuple):
     notes: tuple[str, ...]
     """Missing or doubtful parts of the report, with the reason."""
 
+    @property
+    def history(self) -> History:
+        """The history of the run."""
+        return self.trainings.histories[0]
 
-def gather(run: RunFolder, device: str = "auto", with_data: bool = False) -> Report:
+
+def gather(run: RunFolder, device: str = "auto", with_data: bool = False, overlaid: RunFolder | None = None) -> Report:
     """Read the run folder; `with_data` also the files that it names, and translate the validation set on the device.
 
-    Raises `RunError` for an export, and for a run that is damaged.
+    Raises `RunError` for an export, for a run that is damaged, and for an overlaid run that has no history.
     """
     config = run.config("make the report of the run that it was made from")
-    record, history = read_record(run), read_history(run)
+    record = read_record(run)
+    if overlaid is None:
+        trainings = Trainings.of([run], [run.name])
+    else:
+        name = str(overlaid.path) if overlaid.name == run.name else overlaid.name
+        trainings = Trainings.of([run, overlaid], [run.name, name])
+        if not trainings.histories[1].step:
+            raise RunError(f"--overlay {overlaid.path}: it has no metrics.jsonl with curves; name a run trained here")
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)
     engine = TorchEngine(model.to(choose_device(device)).eval(), tokenizers)
@@ -93,9 +107,9 @@ def gather(run: RunFolder, device: str = "auto", with_data: bool = False) -> Rep
     return Report(
         name=run.name,
         config=config,
-        history=history,
+        trainings=trainings,
         record=record,
-        chosen=None if averaged else history.best(config.training.best_metric),
+        chosen=None if averaged else trainings.histories[0].best(config.training.best_metric),
         parameters=model.parameter_counts(),
         model=ModelFile.of(run.model_file),
         validation=validation,

@@ -28,13 +28,16 @@ def write_report(
     license: str | None = None,
     datasets: Sequence[str] = (),
     with_data: bool = False,
+    overlaid: RunFolder | None = None,
 ) -> Path:
     """Write the run's report/ and return the path of its page; other files in it are kept.
+
+    The charts also show the curves of the overlaid run.
 
     Raises `RunError` as `gather` does, and `ConfigError` for an impossible licence or data set.
     """
     check_card_options(license, datasets)
-    report = gather(run, device, with_data)
+    report = gather(run, device, with_data, overlaid)
     charts = list(_charts(report))
     write_text(run.report / "README.md", model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)))
     for name in _CHARTS:
@@ -48,34 +51,44 @@ def write_report(
 
 def _charts(report: Report) -> Iterator[Chart]:
     """Draw the charts for which there are figures."""
-    intervals, validations, chosen = report.history.intervals, report.history.validations, report.chosen
+    chosen = report.chosen
 
-    def of_training(value: Callable[[TrainInterval], float | None]) -> list[tuple[float, float]]:
-        return [(one.step, found) for one in intervals if (found := value(one)) is not None]
+    def curves_of(label: str, points: Callable[[History], list[tuple[float, float]]]) -> list[Curve]:
+        """The curve of each run that has one, with the run's name if there are two runs."""
+        runs = list(zip(report.trainings.names, report.trainings.histories, strict=True))
+        drawn = [Curve(f"{name}: {label}" if len(runs) > 1 else label, points(history)) for name, history in runs]
+        return [line for line in drawn if line.points]
 
-    def of_validation(metric: ValidationMetric) -> Curve:
-        points = [(one.step, one.values[metric]) for one in validations if metric in one.values]
-        return Curve("validation" if metric == "loss" else _METRICS[metric], points)
+    def of_training(label: str, value: Callable[[TrainInterval], float | None]) -> list[Curve]:
+        return curves_of(label, lambda run: [(one.step, y) for one in run.intervals if (y := value(one)) is not None])
 
-    losses = [Curve("training", of_training(lambda one: one.loss)), of_validation("loss")]
-    scores = [of_validation("bleu"), of_validation("chrf")]
+    def of_validation(metric: ValidationMetric, label: str) -> list[Curve]:
+        return curves_of(
+            label, lambda run: [(one.step, one.values[metric]) for one in run.validations if metric in one.values]
+        )
+
+    losses = [*of_training("training", lambda one: one.loss), *of_validation("loss", "validation")]
+    scores = [*of_validation("bleu", "BLEU"), *of_validation("chrf", "chrF")]
     scored = "training text" if report.config.data.validates_on_training_text else "validation set"
     marked, marked_as = (chosen.step, "chosen checkpoint") if chosen else (None, "")
-    for name, title, y_label, lines in (
-        ("loss", "Loss", "loss (lower is better)", losses),
-        ("validation", f"Scores of the {scored}", "score", scores),
+    for name, title, y_label, lines, highest in (
+        ("loss", "Loss", "loss (lower is better)", losses, None),
+        ("validation", f"Scores of the {scored}", "score", scores, 100),
     ):
-        if known := [line for line in lines if line.points]:
-            yield curves(name, title, y_label, known, marked, marked_as, 100 if lines is scores else None)
-    for name, title, points in (
-        ("learning_rate", "Learning rate", of_training(lambda one: one.learning_rate)),
-        ("gradient_norm", "Gradient norm, before clipping", of_training(lambda one: one.grad_norm)),
-        ("speed", "Target tokens a second", of_training(lambda one: one.tgt_tokens_per_second)),
+        if lines:
+            yield curves(name, title, y_label, lines, marked, marked_as, highest, len(report.trainings.names))
+    for name, title, value in (
+        ("learning_rate", "Learning rate", lambda one: one.learning_rate),
+        ("gradient_norm", "Gradient norm, before clipping", lambda one: one.grad_norm),
+        ("speed", "Target tokens a second", lambda one: one.tgt_tokens_per_second),
     ):
-        if points:
-            yield curves(name, title, "", [Curve(title, points)])
+        if lines := of_training(title, value):
+            yield curves(name, title, "", lines, runs=len(report.trainings.names))
     if report.validation is not None and report.validation.lengths:
-        values = [(one.label, one.score or 0.0, f"{one.count:,} lines") for one in report.validation.lengths]
+        values = [
+            (one.label, one.score or 0.0, f"{one.score or 0:.1f}\n{one.count:,} lines")
+            for one in report.validation.lengths
+        ]
         yield bars("length", "BLEU by source length", "BLEU", values)
 
 
@@ -87,12 +100,12 @@ def _page(run: RunFolder, report: Report, charts: Sequence[Chart]) -> str:
         report=report,
         charts={chart.name: chart for chart in charts},
         parameters=sum(report.parameters.values()),
-        duration=None if history.seconds is None else duration(history.seconds),
         headline=_headline(report),
         direction=_direction(report.config),
         tokenizer=bleu_tokenizer(data.tgt_lang, report.config.evaluation.bleu_tokenizer),
         files=() if record is None else tuple(_files(record)),
-        command=shlex.join(["nmt", "train", run.config_file.as_posix(), "--name", f"{report.name}-again"]),
+        model=shlex.quote(run.path.as_posix()),
+        again=shlex.join(["nmt", "train", run.config_file.as_posix(), "--name", f"{report.name}-again"]),
         progression=tuple(_progression(history)),
         is_adapted=run.fine_tuned_file.is_file(),
         validation_name=_validation_name(report.config),

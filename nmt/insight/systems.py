@@ -25,7 +25,7 @@ from nmt.evaluation.evaluate import (
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.stored import stored_hypotheses
 from nmt.runs.folder import RUNS, RunFolder, open_run
-from nmt.runs.history import Validation, read_history
+from nmt.runs.history import History, read_history
 from nmt.system.console import log
 from nmt.training.resuming import differences
 
@@ -87,7 +87,7 @@ class Trainings(NamedTuple):
     names: tuple[str, ...] = ()
     settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Each key that differs, with the value of each run."""
-    validations: tuple[tuple[Validation, ...], ...] = ()
+    histories: tuple[History, ...] = ()
     """Of each run."""
 
     @classmethod
@@ -97,7 +97,7 @@ class Trainings(NamedTuple):
         keys = dict.fromkeys(itertools.chain.from_iterable(flat))
         rows = [(key, tuple(one.get(key, "") for one in flat)) for key in keys]
         differing = tuple((key, values) for key, values in rows if len(set(values)) > 1)
-        return cls(tuple(names), differing, tuple(read_history(run).validations for run in runs))
+        return cls(tuple(names), differing, tuple(map(read_history, runs)))
 
 
 def _settings(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

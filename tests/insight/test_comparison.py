@@ -40,7 +40,7 @@ from nmt.insight.systems import (
 )
 from nmt.insight.verdict import gap_exceeds_spread
 from nmt.runs.folder import RunFolder
-from nmt.runs.history import Validation
+from nmt.runs.history import History, Validation
 from nmt.system.console import show
 
 WriteLines = Callable[[str, list[str]], Path]
@@ -208,7 +208,7 @@ def test_the_settings_that_differ_between_runs(two_runs: Path) -> None:
     config.write_text(config.read_text().replace("beam_size: 3", "beam_size: 2").replace("seed: 1\n", "seed: 7\n"))
     trainings = Trainings.of([RunFolder(Path("runs/copy")), RunFolder(Path("runs/worse"))], ["copy", "worse"])
     assert dict(trainings.settings) == {"decoding.beam_size": ("3", "2"), "training.seed": ("1", "7")}
-    assert trainings.validations[0] == trainings.validations[1] != ()
+    assert trainings.histories[0].validations == trainings.histories[1].validations != ()
 
 
 def test_the_same_translations_are_not_called_different(write_lines: WriteLines, cli: Cli) -> None:
@@ -427,12 +427,12 @@ def test_a_page_that_would_be_too_large_has_the_largest_differences(
 
 
 def test_settings_that_differ_and_validations_are_on_the_page(tmp_path: Path) -> None:
-    def validations(*scores: float) -> tuple[Validation, ...]:
-        return tuple(Validation(step, None, None, {"bleu": score}, None) for step, score in enumerate(scores, start=1))
+    def history(*scores: float) -> History:
+        records = [Validation(step, None, None, {"bleu": score}, None) for step, score in enumerate(scores, start=1)]
+        return History(validations=tuple(records))
 
-    trainings = Trainings(
-        ("one", "two"), (("model.num_layers", ("2", "6")),), (validations(1.0, 2.0), validations(1.5, 3.0))
-    )
+    histories = history(1.0, 2.0), history(1.5, 3.0)
+    trainings = Trainings(("one", "two"), (("model.num_layers", ("2", "6")),), histories)
     compared = compare(material((NEAR,), (FAR,))._replace(trainings=trainings), samples=2)
     write_page(compared, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -235,7 +235,9 @@ def test_examples_and_their_attention_are_the_models(reported: RunFolder) -> Non
         np.testing.assert_allclose(example.attention, expected, atol=1e-5)
         assert example.src_tokens == tuple(example.src.split())
         # Each cell of the page's table is one weight; one that nobody could see is left out.
-        (table,) = re.findall(rf'aria-label="Attention of line {example.line}">(.*?)</table>', page, re.DOTALL)
+        (table,) = re.findall(
+            rf'aria-label="Attention of line {example.line}">.*?<tbody>(.*?)</table>', page, re.DOTALL
+        )
         cells = re.findall(r'<td>(?:<i style="opacity:([0-9.]+)"></i>)?</td>', table)
         shown = np.array([float(cell or 0) for cell in cells]).reshape(expected.shape)
         np.testing.assert_allclose(shown, np.where(expected < 0.02, 0, expected), atol=0.0051)
@@ -326,7 +328,7 @@ def test_other_evaluations_are_stored_apart_and_shown_as_such(run: RunFolder, cl
     card = ModelCard.load(run.report / "README.md").data
     (bleu,) = [one for one in card.eval_results if (one.dataset_split, one.metric_type) == ("test", "bleu")]
     assert bleu.metric_value == round(value, 2)
-    assert text.count("BLEU, test") == 1
+    assert text.count("BLEU on test") == 1
 
     write_weights({name: value * 1.01 for name, value in load_file(run.model_file).items()}, run.model_file)
     (status,) = json.loads(cli("runs", "--json")[1])
@@ -338,7 +340,7 @@ def test_a_run_scored_by_another_metric_alone_has_a_headline(run: RunFolder, cli
     config = run.config_file.read_text()
     run.config_file.write_text(re.sub(r"(?m)^  metrics: null\n", "  metrics: [chrf++]\n", config))
     assert cli("eval", "--model", "copy")[0] == 0
-    assert "chrF2++, test" in text_after_report(cli)
+    assert "chrF2++ on test" in text_after_report(cli)
 
 
 def test_test_sets_with_one_file_name_do_not_replace_each_other(run: RunFolder, cli: Cli, solved: Path) -> None:
@@ -432,7 +434,7 @@ def test_scores_of_training_text_are_marked_everywhere(run: RunFolder, cli: Cli)
     run.config_file.write_text(config.replace("/val.", "/train."))
     text = text_after_report(cli)
     assert "The validation scores are of the training text." in text
-    assert re.search(r"BLEU, training text \d+\.\d", text)
+    assert re.search(r"BLEU on training text \d+\.\d", text)
     assert "validation 50 BLEU" not in text
     card = ModelCard.load(run.report / "README.md")
     assert card.data.eval_results is None
@@ -547,7 +549,7 @@ def test_the_pages_command_gives_the_same_weights_to_the_bit(tmp_path: Path) -> 
     command = ["nmt", "train", tiny, "--name", "a b", *(part for one in settings for part in ("--set", one))]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
     page = (tmp_path / "runs/a b/report/index.html").read_text()
-    found = re.search(r'<pre id="commands"[^>]*>(.*?)</pre>', page)
+    found = re.search(r"<pre[^>]*>(nmt train .*?)</pre>", page)
     assert found is not None
     subprocess.run(html.unescape(found[1]), shell=True, cwd=tmp_path, env=environment, check=True, capture_output=True)
     weights = (tmp_path / "runs/a b-again/model.safetensors").read_bytes()
