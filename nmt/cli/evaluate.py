@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:  # imported when the command runs
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Texts:
     """The options that name a test set; None or empty means not given."""
-
-    panels: ClassVar = {"src": "Input"}
 
     src: options.TestOption = None
     ref: options.ReferencesOption = None
@@ -66,8 +64,6 @@ class _Texts:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Shown:
     """The options for the output, and its printing."""
-
-    panels: ClassVar = {"as_json": "Output"}
 
     as_json: options.JsonOption = False
     confidence: Annotated[bool, Option("--confidence", help="Add 95% confidence intervals (bootstrap).")] = False

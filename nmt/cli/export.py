@@ -41,13 +41,9 @@ class _Options:
             search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
             scores = f"BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}"
             show(f"  {search:7} {one.same_lines / one.lines:6.1%} the same, {scores}")
-        show(
-            styled(f"  {result.comparisons[0].torch_score.signature}", "dim"),
-            *result.notes,
-            styled("to use it:", "bold"),
-        )
-        for line in result.usage:
-            print(f"  {line}")  # whole, to be copied
+        signature = styled(f"  {result.comparisons[0].torch_score.signature}", "dim")
+        show(signature, *result.notes, styled("to use it:", "bold"))
+        print(*(f"  {line}" for line in result.usage), sep="\n")  # whole, to be copied
 
 
 @grouped

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +12,6 @@ from nmt.errors import ConfigError
 from nmt.system.console import aligned, show
 
 if TYPE_CHECKING:  # imported when the command runs
-    from rich.text import Text
-
     from nmt.evaluation.filtering import FilterReport, Limits, ScoringModels
 
 
@@ -48,7 +45,7 @@ def filter_corpora(
     if as_json:
         print(json.dumps(dataclasses.asdict(report)))
     else:
-        show(*_tables(report))
+        _print(report)
 
 
 def _check(models: "ScoringModels", limits: "Limits") -> None:
@@ -70,8 +67,8 @@ def _check(models: "ScoringModels", limits: "Limits") -> None:
         raise ConfigError(f"--keep {limits.keep:g}: give a share of the pairs, above 0 and at most 1")
 
 
-def _tables(report: "FilterReport") -> "Iterator[str | Text]":
-    """The pairs that each rule drops, and the distribution of the scores."""
+def _print(report: "FilterReport") -> None:
+    """Print the pairs that each rule drops, and the distribution of the scores."""
     rows = [["pairs", f"{report.pairs:,}", "100.0%"]]
     counts = [*((f"  {rule}", count) for rule, count in report.dropped.items()), ("kept", report.kept)]
     rows += [[name, f"{count:,}", f"{count / report.pairs:.1%}"] for name, count in counts]
@@ -79,4 +76,4 @@ def _tables(report: "FilterReport") -> "Iterator[str | Text]":
     scores = [["", *names, "worst kept"]]
     for name, quantiles in report.quantiles.items():
         scores.append([name, *(f"{quantiles[one]:.2f}" for one in names), f"{report.worst_kept[name]:.2f}"])
-    yield from (aligned(rows), "", aligned(scores, has_head=True))
+    show(aligned(rows), "", aligned(scores, has_head=True))

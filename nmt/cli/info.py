@@ -1,12 +1,11 @@
 """`nmt info`."""
 
 import json
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nmt.cli.options import JsonOption
-from nmt.system.console import show, terminal_width
+from nmt.system.console import show
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.system.environment import Device, Environment, Package
@@ -32,8 +31,7 @@ def _lines(environment: "Environment") -> Iterator[str]:
     for number, device in enumerate(environment["devices"]):
         yield f"{'' if number else 'devices':<12}{_device(device)}"
     working = [f"{package['name']}={package['version']}" for package in environment["packages"] if not package["error"]]
-    packages, width = f"packages    {' '.join(working) or 'none'}", terminal_width() or 100
-    yield from textwrap.wrap(packages, width, subsequent_indent=" " * 12)
+    yield f"packages    {' '.join(working) or 'none'}"
     for package in environment["packages"]:
         if package["error"]:
             yield f"            {_broken(package)}"

@@ -3,7 +3,6 @@
 A shell calls `nmt` for completion at each press of the key, so completion imports nothing heavy and never fails.
 """
 
-import copy
 import dataclasses
 import functools
 import inspect
@@ -12,8 +11,9 @@ import shlex
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
+import typer
 from pydantic import ValidationError
 from typer import Argument, Option
 from typer.core import TyperCommand
@@ -32,8 +32,17 @@ if TYPE_CHECKING:
     from nmt.decoding.hypothesis import Sampling
 
 
-PANELS = ("Arguments", "Options", "Input", "Search", "Scoring", "Speed", "Output")
-"""The panels of a command's help, in order."""
+PANELS = {
+    "Input": "src ref train test_set language_pair input prefix prefixes split_sentences tgt_tag",
+    "Search": "beam_size length_penalty min_length max_length max_length_ratio forbid sample mbr temperature top_k "
+    "top_p seed",
+    "Scoring": "tgt_lang bleu_tokenizer metric lowercase test samples",
+    "Speed": "devices precision device engine",
+    "Output": "output is_opened resume alignments as_json n_best align tokens confidence comet comet_model",
+}
+"""The panels of a long help, in order, with the parameters in them."""
+_MANY = 15
+"""Number of parameters from which on a help is long."""
 
 
 def complete_run(incomplete: str) -> list[str]:
@@ -105,8 +114,6 @@ JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
 class ScoringOptions:
     """The options of scoring; None or empty means the value of the run's configuration, or the default."""
 
-    panels: ClassVar = {"tgt_lang": "Scoring"}
-
     tgt_lang: Annotated[str | None, Option(help="Language of the references, if it is not known.")] = None
     bleu_tokenizer: Annotated[
         BleuTokenizer | None,
@@ -139,8 +146,6 @@ class ScoringOptions:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """The options of a search; None or False means not given."""
-
-    panels: ClassVar = {"beam_size": "Search", "precision": "Speed"}
 
     beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. Default: the run's.")] = None
     length_penalty: Annotated[float | None, Option(help="Length penalty. Default: the run's.")] = None
@@ -216,44 +221,29 @@ def spelled(name: str) -> str:
 
 
 class PanelCommand(TyperCommand):
-    """A command whose help has its options in panels, such as `Search`; without panels, one list."""
+    """A command whose help has its options in panels, such as `Search`, if they are many."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and the options, those without a panel first."""
-        panels: dict[str, list[tuple[str, str]]] = {name: [] for name in PANELS}
-        for parameter in self.get_params(ctx):
-            if (record := parameter.get_help_record(ctx)) is not None:
-                is_argument = parameter.param_type_name == "argument"
-                panel = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Options"
-                panels[panel].append(record)
+        """Write the arguments, the options without a panel, and those of each panel."""
+        parameters: Any = self.get_params(ctx)
+        named = PANELS if len(parameters) >= _MANY else {}
+        panels: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", "Options", *named)}
+        for one in parameters:
+            panel = next((name for name, names in named.items() if one.name in names.split()), "Options")
+            panels["Arguments" if one.param_type_name == "argument" else panel].append(one.get_help_record(ctx))
         for name, records in panels.items():
             if records:
-                with formatter.section(name):
+                with formatter.section(typer.style(name, bold=True)):
                     formatter.write_dl(records)
 
 
-def _fields(group: Any) -> dict[str, inspect.Parameter]:
-    """The fields of a dataclass of options as parameters, each in the panel that it or a field before it begins."""
-    panel, fields, panels = None, {}, getattr(group, "panels", {})
-    for name, parameter in inspect.signature(group).parameters.items():
-        panel = panels.get(name, panel)
-        kind, option = get_args(parameter.annotation)
-        option = copy.copy(option)  # which others may share
-        option.rich_help_panel = panel
-        fields[name] = parameter.replace(annotation=Annotated[kind, option])
-    return fields
-
-
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command that has dataclasses of options as parameters: their fields become its options.
-
-    `panels` of a dataclass names the field with which each panel of the help begins.
-    """
+    """Decorate a command that has dataclasses of options as parameters: their fields become its options."""
     own = inspect.signature(command).parameters
     groups: dict[str, Any] = {
         name: parameter.annotation for name, parameter in own.items() if dataclasses.is_dataclass(parameter.annotation)
     }
-    fields = {name: _fields(group) for name, group in groups.items()}
+    fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:

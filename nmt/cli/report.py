@@ -6,7 +6,7 @@ from typer import Option
 
 from nmt.cli.options import DeviceOption, OpenOption, RunOption, open_file, run_option
 from nmt.runs.folder import open_run
-from nmt.system.console import linked, show, styled
+from nmt.system.console import show
 
 
 def report(
@@ -27,6 +27,6 @@ def report(
     configure_process()
     overlaid = None if overlay is None else open_run(overlay)
     page = write_report(open_run(model), device or "auto", license, dataset or (), with_data, overlaid)
-    show(linked(styled(str(page)), page))
+    show(str(page), link=page)
     if is_opened:
         open_file(page)

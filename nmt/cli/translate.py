@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:  # imported when the command runs
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _FileOptions:
     """The options for input and output; None or False means not given."""
-
-    panels: ClassVar = {"input": "Input", "devices": "Speed", "output": "Output"}
 
     input: Annotated[Path | None, Option(metavar="FILE", help="Input: text, vectors or a list of images.")] = None
     prefix: Annotated[str | None, Option(metavar="TEXT", help="Beginning of each translation.")] = None

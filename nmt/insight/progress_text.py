@@ -1,18 +1,18 @@
 """Runs in a terminal: the status of one, once or until its training ends, and a table of all."""
 
+import math
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from rich.cells import cell_len
-
 from nmt.errors import ConfigError, NmtError, printable
-from nmt.insight.progress import MEANING, RunStatus, State, main_metric, main_score, read_status
+from nmt.insight.progress import MEANING, RunStatus, State, main_metric, read_status
 from nmt.runs.folder import RunFolder
-from nmt.runs.history import Validation, duration, is_better, read_history
+from nmt.runs.history import HIGHER_IS_BETTER, Validation, duration, read_history
 from nmt.system import console
-from nmt.system.console import aligned, styled, terminal_width
+from nmt.system.console import aligned, styled, terminal_width, widest
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -139,89 +139,63 @@ def _scores(values: Mapping[str, float]) -> str:
 def table(statuses: Sequence[RunStatus]) -> "list[str | Text]":
     """A head and a line for each run, in columns; then a line for each broken run that says what is wrong.
 
-    On a terminal, each test set has a column, and those for which there is no room are left out.
-    A last line explains the mark of scores of training text, if there are any.
+    Each test set has a column. On a terminal, the least important columns for which there is no room are left out. A
+    last line explains the mark of scores of training text, if there are any.
     """
+    tests = [name for name, _ in Counter(name for one in statuses for name in one.test_scores).most_common()]
+    scores = {"validation": [(one.validation_scores, one.validates_on_training_text) for one in statuses]}
+    scores |= {name: [(one.test_scores.get(name, {}), False) for one in statuses] for name in tests}
+    scored = dict(_score_column(name, runs) for name, runs in scores.items())
+    columns: dict[str, Sequence[str | Text]] = {
+        "": ["*" if one.is_latest else "" for one in statuses],
+        "name": [one.name for one in statuses],
+        "state": [styled(one.state, _STYLES.get(one.state, "")) for one in statuses],
+        "step": [f"{one.step:,}" if one.step else "" for one in statuses],
+        **scored,
+        "parameters": ["" if one.parameters is None else f"{one.parameters:,}" for one in statuses],
+        "changed": ["" if one.changed is None else ago(one.changed) for one in statuses],
+    }
+    for least in ("parameters", *list(scored)[:1:-1], "step", "changed", "state"):
+        widths = {name: widest([name, *cells]) + 2 for name, cells in columns.items()}
+        if sum(widths.values()) - max(0, widths["name"] - _NAME_WIDTH) > (terminal_width() or math.inf):
+            columns.pop(least, None)
+    left = [place for place, name in enumerate(columns) if name in ("", "name", "state", "changed")]
     below = [status.reason for status in statuses if status.state == "broken"]
     if any(status.validates_on_training_text and status.validation_scores for status in statuses):
         below.append(f"! {TRAINING_TEXT}")
-    if (width := terminal_width()) is not None:
-        return [_for_terminal(statuses, width), *below]
-    rows = [["", "name", "state", "step", "validation", "test", "parameters", "changed"], *map(_row, statuses)]
-    return [aligned(rows, left=range(len(rows[0]))), *below]
+    rows = zip(*([name, *cells] for name, cells in columns.items()), strict=True)
+    return [aligned(list(rows), left, has_head=True), *below]
 
 
-def _for_terminal(statuses: Sequence[RunStatus], width: int) -> "Text":
-    tests = [name for name, _ in Counter(name for status in statuses for name in status.test_scores).most_common()]
-    marks = [status.validates_on_training_text for status in statuses]
-    columns: dict[str, list[str | Text]] = {
-        "": ["", "", *("*" if status.is_latest else "" for status in statuses)],
-        "name": ["name", "", *(status.name for status in statuses)],
-        "state": ["state", "", *(styled(status.state, _STYLES.get(status.state, "")) for status in statuses)],
-        "step": ["step", "", *(f"{status.step:,}" if status.step else "" for status in statuses)],
-        "validation": ["validation", *_score_cells([status.validation_scores for status in statuses], marks)],
-        "marks": ["", "", *("!" * is_marked for is_marked in marks)],
-    }
-    for name in tests:
-        scores = [status.test_scores.get(name, {}) for status in statuses]
-        columns[f"test {name}"] = [name, *_score_cells(scores, [False] * len(statuses))]
-    columns["size"] = ["size", "", *(_millions(status.parameters) for status in statuses)]
-    columns["changed"] = ["changed", "", *("" if one.changed is None else ago(one.changed) for one in statuses)]
-    widths = {name: max(cell_len(str(cell)) for cell in cells) + 2 for name, cells in columns.items()}
-    widths["name"] = min(widths["name"], _NAME_WIDTH + 2)
-    least_first = ["size", *(f"test {name}" for name in tests[:0:-1]), "step", "changed", "state"]
-    for name in least_first:
-        if sum(widths[each] for each in columns) - 2 > width:
-            columns.pop(name, None)
-    left = [index for index, name in enumerate(columns) if name in ("", "name", "state", "marks", "changed")]
-    return aligned(list(zip(*columns.values(), strict=True)), left, has_head=True)
+def _score_column(name: str, runs: "Sequence[tuple[Mapping[str, float], bool]]") -> "tuple[str, Sequence[Text]]":
+    """The head, with the metric, and a score a run: the best bold, one of another metric named.
+
+    `runs` are the scores of each, and whether they are of training text: such a score is marked, and never the best.
+    """
+    metrics = [main_metric(scores) for scores, _ in runs]
+    usual = statistics.mode([metric for metric in metrics if metric] or ["bleu"])
+    compared = [
+        scores[usual] for metric, (scores, is_marked) in zip(metrics, runs, strict=True)
+        if metric == usual and not is_marked
+    ]  # fmt: skip
+    best = (max if HIGHER_IS_BETTER[usual] else min)(compared, default=None)
+    cells = []
+    for metric, (scores, is_marked) in zip(metrics, runs, strict=True):
+        value = "" if metric is None else f"{scores[metric]:.2f}"
+        other = f"{_NAMES[metric]} " if metric and metric != usual else ""
+        is_best = metric == usual and not is_marked and scores[metric] == best
+        cells.append(styled(f"{'! ' * is_marked * bool(metric)}{other}{value}", "bold" if is_best else ""))
+    return f"{name}\n{_NAMES[usual]}", cells
 
 
-def _score_cells(scores: "Sequence[Mapping[str, float]]", marks: Sequence[bool]) -> "Iterator[str | Text]":
-    """The column's metric, and a score a run: the best of those without a mark bold, one of another metric named."""
-    metrics = [main_metric(each) for each in scores]
-    ((usual, _),) = Counter(name for name in metrics if name is not None).most_common(1) or [("", 0)]
-    best: Mapping[str, float] = {}
-    for metric, each, is_marked in zip(metrics, scores, marks, strict=True):
-        if metric == usual and not is_marked and is_better(usual, {usual: each[usual]}, best):
-            best = {usual: each[usual]}
-    yield styled(_NAMES.get(usual, usual), "dim")
-    for metric, each in zip(metrics, scores, strict=True):
-        if metric is None:
-            yield ""
-        elif metric == usual:
-            yield styled(f"{each[metric]:.2f}", "bold" if each[metric] == best.get(metric) else "")
-        else:
-            yield f"{_NAMES.get(metric, metric)} {each[metric]:.2f}"
-
-
-def _millions(count: int | None) -> str:
-    return "" if count is None else f"{count / 1e6:.1f} M" if count >= 50_000 else f"{count:,}"
-
-
-def ago(then: float, now: float | None = None) -> str:
+def ago(then: float) -> str:
     """The time since `then`, in seconds since 1970; the date if it is weeks ago.
 
-    >>> ago(0, 30), ago(0, 600), ago(0, 90_000), ago(0, 400_000)
-    ('now', '10 min ago', '25 h ago', '4 days ago')
+    >>> ago(time.time() - 600), ago(time.time() - 90_000), ago(0)
+    ('10 min ago', '25 h ago', '1970-01-01')
     """
-    passed = max(0.0, (time.time() if now is None else now) - then)
-    for limit, unit, name in ((60, 60, ""), (3600, 60, "min"), (48 * 3600, 3600, "h"), (14 * 86_400, 86_400, "days")):
+    passed = max(0.0, time.time() - then)
+    for limit, unit, name in ((3600, 60, "min"), (48 * 3600, 3600, "h"), (14 * 86_400, 86_400, "days")):
         if passed < limit:
-            return f"{passed // unit:.0f} {name} ago" if name else "now"
+            return f"{passed // unit:.0f} {name} ago"
     return time.strftime("%Y-%m-%d", time.localtime(then))
-
-
-def _row(status: RunStatus) -> list[str]:
-    validation = main_score(status.validation_scores)
-    tests = {name: main_score(scores) for name, scores in status.test_scores.items()}
-    return [
-        "*" if status.is_latest else "",
-        status.name,
-        status.state,
-        f"{status.step:,}" if status.step else "",
-        "" if validation is None else f"{validation:.2f}{' !' * status.validates_on_training_text}",
-        "  ".join(f"{name} {value:.2f}" for name, value in tests.items() if value is not None),
-        "" if status.parameters is None else f"{status.parameters:,}",
-        "" if status.changed is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(status.changed)),
-    ]

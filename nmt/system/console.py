@@ -10,7 +10,6 @@ Files and pipes get every line whole and plain.
 
 import contextlib
 import functools
-import io
 import logging
 import os
 import re
@@ -35,6 +34,8 @@ RESULT = {"style": ""}
 """The `extra` of a log call that says a result; other information is dim on a terminal."""
 _MIN_TEXT = 8
 """Columns to which a table's texts are narrowed at most; numbers are always whole."""
+_WHOLE = 1_000_000
+"""Columns for tables in files and pipes."""
 _PREFIXES = {logging.INFO: "", logging.WARNING: "warning: "}
 _PREFIX_STYLES = {logging.WARNING: "bold yellow", logging.ERROR: "bold red"}
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -64,27 +65,27 @@ def show(*parts: "str | Text", stream: TextIO | None = None) -> None:
         print(_fitted(part, stream or sys.stdout), file=stream)
 
 
-def styled(text: str, style: "str | Style" = "") -> "Text":
-    """A text, made safe for a terminal, in a style of rich's: `bold`, `dim`, `green`."""
+def styled(text: "str | Text", style: "str | Style" = "") -> "Text":
+    """A text, made safe for a terminal, in a style of rich's: `bold`, `dim`, `green`; a `Text` as it is."""
     from rich.text import Text
 
-    return Text(printable(text), style)
+    return Text(printable(text), style) if isinstance(text, str) else text
 
 
 def joined(separator: str, parts: "Iterable[str | Text]") -> "Text":
     """Join texts of any style."""
-    return styled(separator).join(styled(part) if isinstance(part, str) else part for part in parts)
+    return styled(separator).join(map(styled, parts))
 
 
 def _fitted(part: "str | Text", stream: TextIO) -> str:
     """The characters to print: wrapped and with styles for a terminal, else the text as it is."""
     if not is_terminal(stream):
         return printable(str(part))
-    written = io.StringIO()
-    console = _console(written)
-    for line in (styled(part) if isinstance(part, str) else part).split(allow_blank=True):
-        console.print(_wrapped(line, console), soft_wrap=True)
-    return written.getvalue().removesuffix("\n")
+    console = _console(stream)
+    with console.capture() as captured:
+        for line in styled(part).split(allow_blank=True):
+            console.print(_wrapped(line, console), soft_wrap=True)
+    return captured.get().removesuffix("\n")
 
 
 def _wrapped(line: "Text", console: "Console") -> "Text":
@@ -92,19 +93,15 @@ def _wrapped(line: "Text", console: "Console") -> "Text":
 
     A word that is wider than the terminal, such as a path, stays whole; text without spaces breaks anywhere.
     """
-    width = console.width
-    if cell_len(line.plain) <= width or line.overflow == "ignore":
+    if cell_len(line.plain) <= console.width or line.overflow == "ignore":
         return line
-    label = "".join(_LABEL.findall(line.plain)[:1])
-    if len(label) > width // 2:
+    (label,) = _LABEL.findall(line.plain)
+    if len(label) > console.width // 2:
         label = " " * (len(line.plain) - len(line.plain.lstrip(" ")))
     indent = cell_len(label) if label.strip() else len(label) + 2
     head, text = line.divide([len(label)])
     text.overflow = "fold" if cell_len(text.plain) > len(text.plain) else "ignore"
-    below = text.wrap(console, width - indent)
-    for part in below:
-        part.rstrip()
-    return joined("", [head, joined("\n" + " " * indent, below)])
+    return joined("", [head, joined("\n" + " " * indent, text.wrap(console, console.width - indent))])
 
 
 class _Console(logging.Handler):
@@ -125,19 +122,17 @@ class _Console(logging.Handler):
         style = getattr(record, "style", "dim" if record.levelno <= logging.INFO else "")
         text = joined("", [styled(prefix, _PREFIX_STYLES.get(record.levelno, "")), styled(message, style)])
         if path := getattr(record, "link", None):
-            linked(text, path)
+            text.highlight_words([printable(str(path))], link_to(path))
+            text.overflow = "ignore"  # whole
         return text
 
 
 _CONSOLE = _Console()
 
 
-def linked(text: "Text", path: Path) -> "Text":
-    """Make the path in a text open the file, on terminals that can; its line is not wrapped."""
-    start = text.plain.find(name := printable(str(path)))
-    text.stylize(f"link {path.absolute().as_uri()}", start, start + len(name))
-    text.overflow = "ignore"
-    return text
+def link_to(path: Path) -> str:
+    """A style that makes a text open a file, on terminals that can."""
+    return f"link {path.absolute().as_uri()}"
 
 
 def show_messages(level: int = logging.INFO) -> None:
@@ -179,35 +174,30 @@ def aligned(rows: "Sequence[Sequence[str | Text]]", left: Sequence[int] = (0,), 
     On a terminal, those to the left are wrapped where there is no room, and a head, the first row, is bold. A table of
     many numbers may be wider.
     """
-    columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
-    widths = [max(map(cell_len, column)) for column in columns]
-    if (width := terminal_width()) is None:
-        padded = []
-        for number, (column, size) in enumerate(zip(columns, widths, strict=True)):
-            gaps = [" " * (size - cell_len(cell)) for cell in column]
-            pairs = zip(column, gaps, strict=True)
-            padded.append([cell + gap if number in left else gap + cell for cell, gap in pairs])
-        return styled("\n".join("  ".join(row).rstrip() for row in zip(*padded, strict=True)))
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    least = [min(size, _MIN_TEXT) if number in left else size for number, size in enumerate(widths)]
-    for number, (column, size) in enumerate(zip(columns, least, strict=True)):
+    for number, column in enumerate(zip(*rows, strict=True)):
+        width = widest(column)
         if number in left:
-            is_wide = widths[number] > max(map(len, column))
-            table.add_column(overflow="fold" if is_wide else "ellipsis", min_width=size)
+            is_wide = any(cell_len(str(cell)) > len(cell) for cell in column)
+            table.add_column(overflow="fold" if is_wide else "ellipsis", min_width=min(width, _MIN_TEXT))
         else:
-            table.add_column(justify="right", no_wrap=True)
-    for index, row in enumerate(rows):
-        cells = [styled(cell) if isinstance(cell, str) else cell for cell in row]
-        table.add_row(*cells, style="bold" if has_head and index == 0 else None)
-    needed = sum(size + 2 for size in least)
-    lines = Console(width=max(width, needed), file=io.StringIO()).render_lines(table, pad=False)
-    texts = [joined("", [styled(part.text, part.style or "") for part in line]) for line in lines]
-    for text in texts:
-        text.rstrip()
-    return joined("\n", texts)
+            table.add_column(justify="right", no_wrap=True, min_width=width)
+    for row in rows:
+        table.add_row(*map(styled, row), style="bold" if has_head and row is rows[0] else "")
+    console = Console(width=terminal_width() or _WHOLE)
+    text = joined("", [styled(part.text, part.style or "") for part in console.render(table)])
+    lines = text.split()
+    for line in lines:
+        line.rstrip()
+    return joined("\n", lines)
+
+
+def widest(cells: "Iterable[str | Text]") -> int:
+    """The columns that the widest line of the cells takes."""
+    return max(cell_len(line) for cell in cells for line in str(cell).split("\n"))
 
 
 def shortened(text: str, width: int) -> str:
