@@ -1,7 +1,6 @@
 """`nmt adapt`."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +40,7 @@ def adapt(
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")
     from nmt.recipes import adapt as recipe
-    from nmt.system.console import aligned, show, styled
+    from nmt.system.console import aligned, styled
     from nmt.training.fine_tuning import table
 
     config, trained, plan = recipe.adapt(base, run, data, keep or (), overrides or (), fresh)
@@ -49,12 +48,9 @@ def adapt(
 
     changes = sorted(finish(config, run, trained), key=lambda one: one.name != plan.new)
     line, is_warning = recipe.verdict(changes, plan.general, max_drop)
-    if as_json:
-        tests = [{"is_general": one.name in plan.general, **dataclasses.asdict(one)} for one in changes]
-        print(json.dumps({"run": str(run.path), "result": line, "is_warning": is_warning, "tests": tests}))
-    else:
-        show(styled(line, "bold yellow" if is_warning else "bold green"))
-        if changes:
-            show(aligned(table(changes), left=(0, 2), has_head=True))
+    tests = [{"is_general": one.name in plan.general, **dataclasses.asdict(one)} for one in changes]
+    result = {"run": str(run.path), "result": line, "is_warning": is_warning, "tests": tests}
+    rows = [aligned(table(changes), left=(0, 2), has_head=True)] if changes else []
+    options.show_result(as_json, result, [styled(line, "bold yellow" if is_warning else "bold green"), *rows])
     if is_warning:
         raise typer.Exit(3)

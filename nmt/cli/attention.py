@@ -36,9 +36,7 @@ def attention(
     Without --output, a summary is printed: the source words that each word attends to, and the least certain steps. A
     page (.html) and .json hold all of it; a picture (.png, .svg) shows attention alone.
     """
-    options.check_opened(output, is_opened)
-    if output is not None:
-        options.check_output(output, ".html", ".png", ".svg", ".json")
+    options.check_output(output, ".html", ".png", ".svg", ".json", is_opened=is_opened)
     suffix = "" if output is None else output.suffix.lower()
     source, given_tgt = options.utf8(" ".join(text)), None if tgt is None else options.utf8(tgt)
     if suffix not in PICTURES:

@@ -1,15 +1,18 @@
 """`nmt average`."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from nmt.cli.options import DeviceOption, JsonOption, ModelsOption
+from nmt.cli.options import DeviceOption, JsonOption, ModelsOption, show_result
 from nmt.errors import ConfigError
 from nmt.runs.folder import open_runs
-from nmt.system.console import joined, show, styled
+from nmt.system.console import joined, styled
 
 if TYPE_CHECKING:  # imported when the command runs
+    from rich.text import Text
+
     from nmt.evaluation.stored import AveragedRun
 
 
@@ -36,21 +39,18 @@ def average(
         result = average_models(runs, name, device or "auto")
     else:
         raise ConfigError("--last chooses checkpoints of one run; of several, models are averaged")
-    _print(result, as_json)
+    show_result(as_json, result.model_dump(mode="json"), _lines(result), link=result.average)
 
 
-def _print(result: "AveragedRun", as_json: bool) -> None:
-    if as_json:
-        print(result.model_dump_json())
-        return
-    runs = ", ".join(result.runs)
+def _lines(result: "AveragedRun") -> "Iterator[str | Text]":
+    parts, compared = "the models", "these models"
     if result.steps:
-        steps = ", ".join(map(str, result.steps))
-        show(f"{result.average}: the mean of {len(result.steps)} checkpoints of {runs}, steps {steps}")
-        show("on the validation set: the run's model, the average")
-    else:
-        show(f"{result.average}: the mean of the models of {runs}")
-        show("on the validation set: these models, the average")
+        parts, compared = (
+            f"{len(result.steps)} checkpoints (steps {', '.join(map(str, result.steps))})",
+            "the run's model",
+        )
+    yield f"{result.average}: the mean of {parts} of {', '.join(result.runs)}"
+    yield f"on the validation set: {compared}, the average"
     for metric, average in result.average_scores.items():
         values = " ".join(f"{scores[metric].value:6.2f}" for scores in (*result.run_scores, result.average_scores))
-        show(joined("", [f"  {average.name:6} {values}  ", styled(average.signature, "dim")]))
+        yield joined("", [f"  {average.name:6} {values}  ", styled(average.signature, "dim")])

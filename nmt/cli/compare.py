@@ -1,6 +1,5 @@
 """`nmt compare`."""
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typer import Option
 from nmt.cli import options
 from nmt.errors import ConfigError
 from nmt.runs.folder import find_run
-from nmt.system.console import log, show
+from nmt.system.console import log
 
 
 @options.grouped
@@ -40,9 +39,7 @@ def compare(
     The first system is the baseline. A run translates its test sets unless translations of its current model are
     stored.
     """
-    options.check_opened(output, is_opened)
-    if output is not None:
-        options.check_output(output, ".html")
+    options.check_output(output, ".html", is_opened=is_opened)
     from nmt.insight.comparison import compare as compare_systems
     from nmt.insight.comparison_output import comparison_text, write_page
     from nmt.insight.systems import ComparedFiles, read_material
@@ -53,13 +50,9 @@ def compare(
     material = read_material(runs or (), hyp or (), files, scoring.tgt_lang)
     material = material._replace(settings=scoring.settings(material.settings), lowercase=scoring.lowercase)
     comparison = compare_systems(material, test, samples, with_examples=output is not None)
+    options.show_result(as_json, comparison.for_programs(), [comparison_text(comparison)])
     if output is not None:
         write_page(comparison, output)
-    if as_json:
-        print(json.dumps(comparison.for_programs()))
-    else:
-        show(comparison_text(comparison))
-    if output is not None:
         options.show_written(output, is_opened)
     if not as_json:
         _show_next(runs or (), output)

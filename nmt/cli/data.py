@@ -1,7 +1,5 @@
 """`nmt data`."""
 
-import dataclasses
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.data import CleaningConfig
 from nmt.config.reading import load_config
 from nmt.errors import ConfigError
-from nmt.system.console import RESULT, log, show
+from nmt.system.console import RESULT, log
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.config.training import Config
@@ -41,24 +39,18 @@ def data(
     from nmt.cleaning.selection import check_folder, write_cleaned
     from nmt.insight.data_output import data_text, write_page
 
-    options.check_opened(output, is_opened)
-    if output is not None:
-        options.check_output(output, ".html")
+    options.check_output(output, ".html", is_opened=is_opened)
     if write is not None:
         check_folder(write)
     settings = None if config is None else load_config(config)
     files, languages, cleaning, tests, excluded = _chosen(corpora or (), against or (), settings, src_lang, tgt_lang)
     profile, verdicts = profile_corpora(files, languages, cleaning, tests, excluded)
-    if output is not None:
-        write_page(profile, output)
     if write is not None:
         written = ", ".join(write_cleaned(files, verdicts, languages, write))
         log.info(f"{write}: {written}, and cleaning.tsv with examples of dropped pairs", extra=RESULT)
-    if as_json:
-        print(json.dumps(dataclasses.asdict(profile)))
-    else:
-        show(data_text(profile))
+    options.show_result(as_json, profile, [data_text(profile)])
     if output is not None:
+        write_page(profile, output)
         options.show_written(output, is_opened)
     if not as_json:
         _show_next([write] if write else corpora or (), against or (), config, (src_lang, tgt_lang))

@@ -10,6 +10,7 @@ from nmt.cli import options
 from nmt.config.formats import pairs_format
 from nmt.config.section import MAX_BEAMS
 from nmt.errors import ConfigError
+from nmt.system.console import show
 
 
 def distill(
@@ -40,8 +41,5 @@ def distill(
 
             finish(settings, run, trained)
     student = where / run.path
-    print(f"the student: {student}")
-    print(f"  nmt translate --model {student}")
-    if settings.data.test:
-        print(f"  nmt eval --model {student}")
-    print(f"  nmt export ctranslate2 --model {student}")
+    commands = ["translate", *(["eval"] if settings.data.test else []), "export ctranslate2"]
+    show(f"the student: {student}", *(f"  nmt {command} --model {student}" for command in commands), link=student)

@@ -108,7 +108,10 @@ class _Shown:
         if evaluation.seconds:
             rate = len(hypotheses) / evaluation.seconds
             file = evaluation.file or "not stored"
-            show(f"  {len(hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): {file}")
+            show(
+                f"  {len(hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): {file}",
+                link=evaluation.file,
+            )
 
 
 @options.grouped

@@ -1,19 +1,20 @@
 """`nmt export`."""
 
 import dataclasses
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from nmt.cli.options import DeviceOption, JsonOption, RunOption, grouped
+from nmt.cli.options import DeviceOption, JsonOption, RunOption, grouped, show_result
 from nmt.config.corpus import CorpusFiles
 from nmt.runs.folder import open_run
-from nmt.system.console import show, styled
+from nmt.system.console import styled
 
 if TYPE_CHECKING:  # imported when the command runs
+    from rich.text import Text
+
     from nmt.interop.verification import ExportedRun
 
 
@@ -33,17 +34,20 @@ class _Options:
     def run(self, export: Callable[..., "ExportedRun"], **more: object) -> None:
         """Export the run, and print the verification."""
         result = export(open_run(self.model), src=self.src, ref=self.ref, device=self.device or "auto", **more)
-        if self.as_json:
-            print(json.dumps(dataclasses.asdict(result)))
-            return
-        show(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with the export")
-        for one in result.comparisons:
-            search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
-            scores = f"BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}"
-            show(f"  {search:7} {one.same_lines / one.lines:6.1%} the same, {scores}")
-        signature = styled(f"  {result.comparisons[0].torch_score.signature}", "dim")
-        show(signature, *result.notes, styled("to use it:", "bold"))
-        print(*(f"  {line}" for line in result.usage), sep="\n")  # whole, to be copied
+        show_result(self.as_json, result, _lines(result), link=result.folder)
+
+
+def _lines(result: "ExportedRun") -> "Iterator[str | Text]":
+    first = result.comparisons[0]
+    yield f"{result.folder}: {first.lines:,} lines, translated with PyTorch and with the export"
+    for one in result.comparisons:
+        search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
+        scores = f"BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}"
+        yield f"  {search:7} {one.same_lines / one.lines:6.1%} the same, {scores}"
+    yield styled(f"  {first.torch_score.signature}", "dim")
+    yield from result.notes
+    yield styled("to use it:", "bold")
+    yield from (f"  {line}" for line in result.usage)
 
 
 @grouped

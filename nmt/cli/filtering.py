@@ -1,7 +1,6 @@
 """`nmt filter`."""
 
-import dataclasses
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,9 +8,11 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.errors import ConfigError
-from nmt.system.console import aligned, show
+from nmt.system.console import aligned
 
 if TYPE_CHECKING:  # imported when the command runs
+    from rich.text import Text
+
     from nmt.evaluation.filtering import FilterReport, Limits, ScoringModels
 
 
@@ -42,10 +43,7 @@ def filter_corpora(
     files = discover(corpora or [], None, None, *models.languages()).files
     report = filter_pairs(files, models, limits, write)
     options.show_written(write)
-    if as_json:
-        print(json.dumps(dataclasses.asdict(report)))
-    else:
-        _print(report)
+    options.show_result(as_json, report, _tables(report))
 
 
 def _check(models: "ScoringModels", limits: "Limits") -> None:
@@ -67,8 +65,8 @@ def _check(models: "ScoringModels", limits: "Limits") -> None:
         raise ConfigError(f"--keep {limits.keep:g}: give a share of the pairs, above 0 and at most 1")
 
 
-def _print(report: "FilterReport") -> None:
-    """Print the pairs that each rule drops, and the distribution of the scores."""
+def _tables(report: "FilterReport") -> "Iterator[str | Text]":
+    """The pairs that each rule drops, and the distribution of the scores."""
     rows = [["pairs", f"{report.pairs:,}", "100.0%"]]
     counts = [*((f"  {rule}", count) for rule, count in report.dropped.items()), ("kept", report.kept)]
     rows += [[name, f"{count:,}", f"{count / report.pairs:.1%}"] for name, count in counts]
@@ -76,4 +74,4 @@ def _print(report: "FilterReport") -> None:
     scores = [["", *names, "worst kept"]]
     for name, quantiles in report.quantiles.items():
         scores.append([name, *(f"{quantiles[one]:.2f}" for one in names), f"{report.worst_kept[name]:.2f}"])
-    show(aligned(rows), "", aligned(scores, has_head=True))
+    yield from (aligned(rows), "", aligned(scores, has_head=True))

@@ -1,15 +1,16 @@
 """`nmt import`."""
 
-import dataclasses
-import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption
-from nmt.errors import printable
+from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption, show_result
 from nmt.system.console import log
+
+if TYPE_CHECKING:  # imported when the command runs
+    from nmt.interop.importing import ImportedRun
 
 
 def import_model(
@@ -38,13 +39,14 @@ def import_model(
     run_named(Path(imported.run).name).remember_as_latest()
     for note in imported.notes:
         log.warning(note)
-    if as_json:
-        print(json.dumps(dataclasses.asdict(imported)))
-        return
+    show_result(as_json, imported, _lines(imported), link=imported.run)
+
+
+def _lines(imported: "ImportedRun") -> Iterator[str]:
     src, tgt = imported.pieces
-    print(printable(f"{imported.run}: {imported.name}, {imported.src_lang} -> {imported.tgt_lang}"))
-    print(f"  {imported.parameters:,} parameters, vocabularies of {src:,} and {tgt:,} pieces")
-    print(printable(f"  license: {imported.license or 'not stated'}"))
+    yield f"{imported.run}: {imported.name}, {imported.src_lang} -> {imported.tgt_lang}"
+    yield f"  {imported.parameters:,} parameters, vocabularies of {src:,} and {tgt:,} pieces"
+    yield f"  license: {imported.license or 'not stated'}"
     if imported.tgt_tags:
         chosen = imported.tgt_tag or "none chosen: nmt translate --tgt-tag TAG"
-        print(printable(f"  target languages: {', '.join(imported.tgt_tags)} ({chosen})"))
+        yield f"  target languages: {', '.join(imported.tgt_tags)} ({chosen})"

@@ -1,11 +1,9 @@
 """`nmt info`."""
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nmt.cli.options import JsonOption
-from nmt.system.console import show
+from nmt.cli.options import JsonOption, show_result
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.system.environment import Device, Environment, Package
@@ -16,10 +14,7 @@ def info(as_json: JsonOption = False) -> None:
     from nmt.system.environment import read_environment
 
     environment = read_environment()
-    if as_json:
-        print(json.dumps(environment))
-    else:
-        show(*_lines(environment))
+    show_result(as_json, environment, _lines(environment))
 
 
 def _lines(environment: "Environment") -> Iterator[str]:

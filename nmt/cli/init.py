@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from nmt.cli import options
-from nmt.errors import ConfigError, TrainingError, printable
+from nmt.errors import ConfigError, TrainingError
 from nmt.runs.history import duration
 from nmt.system.console import log, show
 
@@ -45,9 +45,7 @@ def init(
     check_folders(corpora or [], [files.src_file for files in training.files])
     tests = named_tests(discover(test, None, None, *languages).files) if test else {}
     inspection = inspect(training, tuple(tests.values()))
-    show(*describe(inspection))
-    if warning := expectation(inspection.pairs):
-        show(warning)
+    show(*describe(inspection), *expectation(inspection.pairs))
     text = starting_config(training, inspection, tests, file)
     with file.open("x", encoding="utf-8", newline="\n") as opened:
         opened.write(text)
@@ -55,11 +53,9 @@ def init(
     if not no_trial and (speed := _measured(config, inspection)) is not None:
         text = starting_config(training, inspection, tests, file, speed)
         file.write_text(text, encoding="utf-8", newline="\n")
-    print(f"wrote {file}; next:")
-    print(f"  nmt train {shlex.quote(str(file))}")
-    if config.data.test:
-        print("  nmt eval")
-    print(printable(f"  nmt translate {shlex.quote(inspection.sample[0][0][:80])}"))
+    evaluation = ["  nmt eval"] if config.data.test else []
+    translation = f"  nmt translate {shlex.quote(inspection.sample[0][0][:80])}"
+    show(f"wrote {file}; next:", f"  nmt train {shlex.quote(str(file))}", *evaluation, translation, link=file)
 
 
 def _measured(config: "Config", inspection: "Inspection") -> "Speed | None":

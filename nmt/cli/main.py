@@ -31,7 +31,7 @@ from nmt.cli.filtering import filter_corpora
 from nmt.cli.imported import import_model
 from nmt.cli.info import info
 from nmt.cli.init import init
-from nmt.cli.options import PanelCommand
+from nmt.cli.options import PanelCommand, write_panels
 from nmt.cli.report import report
 from nmt.cli.runs import runs, show
 from nmt.cli.score import score
@@ -58,15 +58,14 @@ class _Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands, each with the first sentence of its help."""
+        names = self.list_commands(ctx)
         panels: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
+        for name in names:
             command: Any = self.get_command(ctx, name)
             text = command.get_short_help_str(1_000)  # the formatter wraps it
-            panels.setdefault(command.rich_help_panel or "Commands", []).append((name, text))
-        width = max(len(name) for rows in panels.values() for name, _ in rows)
-        for panel, rows in panels.items():
-            with formatter.section(panel):
-                formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+            row = name.ljust(max(map(len, names))), text  # in columns that all panels share
+            panels.setdefault(command.rich_help_panel or "Commands", []).append(row)
+        write_panels(formatter, panels)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and flush its output; the error for an unknown option says how a text may begin with "-"."""

@@ -9,7 +9,7 @@ import inspect
 import json
 import shlex
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -24,9 +24,10 @@ from nmt.config.training import BleuTokenizer, Config, EvaluationConfig, Metric
 from nmt.errors import ConfigError, DataError
 from nmt.runs.base import load_run_config
 from nmt.runs.folder import RunFolder, run_named, run_names
-from nmt.system.console import log
+from nmt.system.console import log, show
 
 if TYPE_CHECKING:
+    from rich.text import Text
     from sacrebleu.metrics.base import Metric as SacreMetric
 
     from nmt.decoding.hypothesis import Sampling
@@ -110,18 +111,15 @@ OpenOption = Annotated[bool, Option("--open", help="Open what was written in a b
 JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
+_BLEU_TOKENIZER_HELP = f"BLEU tokenizer: {', '.join(get_args(BleuTokenizer))}. Default: the run's, or by language."
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
     """The options of scoring; None or empty means the value of the run's configuration, or the default."""
 
     tgt_lang: Annotated[str | None, Option(help="Language of the references, if it is not known.")] = None
-    bleu_tokenizer: Annotated[
-        BleuTokenizer | None,
-        Option(
-            metavar="NAME",
-            help=f"BLEU tokenizer: {', '.join(get_args(BleuTokenizer))}. Default: the run's, or by language.",
-        ),
-    ] = None
+    bleu_tokenizer: Annotated[BleuTokenizer | None, Option(metavar="NAME", help=_BLEU_TOKENIZER_HELP)] = None
     metric: Annotated[list[str] | None, Option(help="Metric: bleu, chrf, chrf++ or ter; may be repeated.")] = None
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False
 
@@ -231,10 +229,14 @@ class PanelCommand(TyperCommand):
         for one in parameters:
             panel = next((name for name, names in named.items() if one.name in names.split()), "Options")
             panels["Arguments" if one.param_type_name == "argument" else panel].append(one.get_help_record(ctx))
-        for name, records in panels.items():
-            if records:
-                with formatter.section(typer.style(name, bold=True)):
-                    formatter.write_dl(records)
+        write_panels(formatter, {name: records for name, records in panels.items() if records})
+
+
+def write_panels(formatter: Any, panels: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    """Write lists of names and texts, each below a head, which is bold on a terminal."""
+    for name, records in panels.items():
+        with formatter.section(typer.style(name, bold=True)):
+            formatter.write_dl(records)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -300,18 +302,23 @@ def utf8(text: str) -> str:
     return text
 
 
-def check_output(output: Path, *suffixes: str) -> None:
-    """Raise `ConfigError` unless `output` is a writable name that ends in one of the suffixes."""
-    if output.suffix.lower() not in suffixes:
+def check_output(output: Path | None, *suffixes: str, is_opened: bool = False) -> None:
+    """Raise `ConfigError` if `output` is not a writable name that ends in one of the suffixes, or opens without one."""
+    if output is None:
+        if is_opened:
+            raise ConfigError("--open opens what --output FILE writes; add it")
+    elif output.suffix.lower() not in suffixes:
         raise ConfigError(f"--output {output}: its name should end in {' or '.join(suffixes)}")
-    if output.is_dir() or not output.parent.is_dir():
+    elif output.is_dir() or not output.parent.is_dir():
         raise ConfigError(f"--output {output}: is not a file in an existing folder")
 
 
-def check_opened(output: Path | None, is_opened: bool) -> None:
-    """Raise `ConfigError` for --open without --output."""
-    if is_opened and output is None:
-        raise ConfigError("--open opens what --output FILE writes; add it")
+def show_result(as_json: bool, result: object, text: "Iterable[str | Text]", link: Path | str | None = None) -> None:
+    """Print a result as JSON, in which dataclasses are objects, or as text for people."""
+    if as_json:
+        print(json.dumps(result, default=dataclasses.asdict))
+    else:
+        show(*text, link=link)
 
 
 def show_written(path: Path, is_opened: bool = False) -> None:
@@ -322,6 +329,6 @@ def show_written(path: Path, is_opened: bool = False) -> None:
 
 
 def open_file(path: Path) -> None:
-    """Open a file in a browser; a warning if there is none."""
+    """Open a file in a browser, with a warning if there is none."""
     if not webbrowser.open(path.absolute().as_uri()):
         log.warning(f"{path}: no browser was found to open it")

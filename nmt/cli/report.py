@@ -4,7 +4,7 @@ from typing import Annotated
 
 from typer import Option
 
-from nmt.cli.options import DeviceOption, OpenOption, RunOption, open_file, run_option
+from nmt.cli.options import DeviceOption, OpenOption, RunOption, open_file, run_option, show_written
 from nmt.runs.folder import open_run
 from nmt.system.console import show
 
@@ -28,5 +28,6 @@ def report(
     overlaid = None if overlay is None else open_run(overlay)
     page = write_report(open_run(model), device or "auto", license, dataset or (), with_data, overlaid)
     show(str(page), link=page)
+    show_written(page.with_name("README.md"))
     if is_opened:
         open_file(page)

@@ -1,16 +1,13 @@
 """`nmt runs` and `nmt show`."""
 
-import dataclasses
-import json
 import sys
 from typing import Annotated, Literal
 
 from typer import Option
 
-from nmt.cli.options import JsonOption, RunOption
+from nmt.cli.options import JsonOption, RunOption, show_result
 from nmt.errors import ConfigError, RunError
 from nmt.runs.folder import RUNS, find_run
-from nmt.system import console
 from nmt.system.console import RESULT, log
 
 SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "changed"]
@@ -34,13 +31,10 @@ def runs(
         if live := ", ".join(status.name for status in statuses if status.is_being_trained):
             raise RunError(f"{live}: is being trained, from text in {hashes.CACHE}; prune it afterwards")
         log.info(f"{hashes.CACHE}: {hashes.prune_cache():,} bytes removed", extra=RESULT)
-    if as_json:
-        print(json.dumps([dataclasses.asdict(status) for status in statuses]))
-        return
-    if not statuses:
+    if not (statuses or as_json):
         log.info(f"there are no runs under {RUNS}/ here; nmt train FILE makes one", extra=RESULT)
-        return
-    console.show(*table(statuses))
+    else:
+        show_result(as_json, statuses, table(statuses))
 
 
 def show(
@@ -55,9 +49,8 @@ def show(
     from nmt.insight import progress_text
     from nmt.insight.progress import read_status
 
-    if as_json:
-        print(json.dumps(dataclasses.asdict(read_status(run))))
-    elif watch:
+    if watch:
         progress_text.watch(run, sys.stdout)
     else:
-        progress_text.show(run, sys.stdout)
+        status = read_status(run)
+        show_result(as_json, status, progress_text.lines(run, status, sys.stdout))

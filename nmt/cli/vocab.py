@@ -1,10 +1,6 @@
 """`nmt vocab`."""
 
-import dataclasses
-import json
-
-from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run
-from nmt.system.console import show
+from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run, show_result
 
 
 def vocab(
@@ -18,14 +14,11 @@ def vocab(
 
     settings = with_hold_outs(with_parsed_tmx(settings))
     report, tokenizer = vocabulary_report(settings, run), settings.tokenizer
-    if as_json:
-        print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))
-        return
-    show(f"{tokenizer.type}{', joint' if tokenizer.joint and len(report) > 1 else ''}, in {run.tokenizer}")
-    for side, of_side in report.items():
-        show(
-            f"{side} ({of_side.language}): {of_side.vocab_size:,} pieces; on the validation set "
-            f"{of_side.pieces_per_word:.2f} pieces a word, {of_side.characters_per_piece:.2f} characters a piece, "
-            f"{of_side.unknown_share:.2%} <unk>, {of_side.byte_share:.2%} bytes\n"
-            f"  its first line: {' '.join(of_side.first_line)}"
-        )
+    head = f"{tokenizer.type}{', joint' if tokenizer.joint and len(report) > 1 else ''}, in {run.tokenizer}"
+    sides = (
+        f"{side} ({one.language}): {one.vocab_size:,} pieces; on the validation set {one.pieces_per_word:.2f} pieces a "
+        f"word, {one.characters_per_piece:.2f} characters a piece, {one.unknown_share:.2%} <unk>, "
+        f"{one.byte_share:.2%} bytes\n  its first line: {' '.join(one.first_line)}"
+        for side, one in report.items()
+    )
+    show_result(as_json, report, [head, *sides], link=run.tokenizer)

@@ -47,7 +47,7 @@ def export_after_training(config: Config, run: RunFolder) -> None:
             again = f"nmt export {format}{' --quantization float32' if format == 'ctranslate2' else ''}"
             log.warning(f"no export to {format} was made: {what}; to try again: {again} --model {run.path}")
         else:
-            log.info(f"export: {folder} ({time.perf_counter() - began:.1f} s)", extra=RESULT)
+            log.info(f"export: {folder} ({time.perf_counter() - began:.1f} s)", extra={**RESULT, "link": folder})
 
 
 def _exported(format: ExportFormat, run: RunFolder, device: str) -> str:

@@ -11,8 +11,7 @@ from nmt.errors import ConfigError, NmtError, printable
 from nmt.insight.progress import MEANING, RunStatus, State, main_metric, read_status
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import HIGHER_IS_BETTER, Validation, duration, read_history
-from nmt.system import console
-from nmt.system.console import aligned, styled, terminal_width, widest
+from nmt.system.console import aligned, show, styled, terminal_width, widest
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -29,11 +28,6 @@ _NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def show(run: RunFolder, terminal: TextIO) -> None:
-    """Print the status of a run."""
-    _print(run, read_status(run), terminal)
-
-
 def watch(run: RunFolder, terminal: TextIO) -> None:
     """Show the status of a run every two seconds until its training ends; `ConfigError` if `terminal` is none."""
     if not terminal.isatty():
@@ -48,20 +42,22 @@ def watch(run: RunFolder, terminal: TextIO) -> None:
                 raise
         else:
             terminal.write("\x1b[H\x1b[J")  # to the top left, and clear what is below
-            _print(run, status, terminal)
+            show(*lines(run, status, terminal), stream=terminal)
             terminal.flush()
             if not status.is_being_trained:
                 return
         time.sleep(REDRAW_SECONDS)
 
 
-def _print(run: RunFolder, status: RunStatus, terminal: TextIO) -> None:
-    head, *lines = describe(status)
+def lines(run: RunFolder, status: RunStatus, terminal: TextIO) -> "Iterator[str | Text]":
+    """Lines of a run's status, with the curve of its loss, to show in a terminal."""
+    head, *figures = describe(status)
+    yield styled(head, "bold")
+    yield from figures
     if losses := [one.loss for one in read_history(run).intervals if one.loss is not None]:
         first, last = f"{'loss':<14}{losses[0]:.2f} ", f" {losses[-1]:.2f}"
-        room = (console.terminal_width(terminal) or CURVE_WIDTH * 2) - len(first + last)
-        lines.append(f"{first}{curve(losses, max(2, min(CURVE_WIDTH, room)))}{last}")
-    console.show(styled(head, "bold"), *lines, stream=terminal)
+        room = (terminal_width(terminal) or CURVE_WIDTH * 2) - len(first + last)
+        yield f"{first}{curve(losses, max(2, min(CURVE_WIDTH, room)))}{last}"
 
 
 def curve(values: Sequence[float], width: int) -> str:
@@ -172,19 +168,16 @@ def _score_column(name: str, runs: "Sequence[tuple[Mapping[str, float], bool]]")
 
     `runs` are the scores of each, and whether they are of training text: such a score is marked, and never the best.
     """
-    metrics = [main_metric(scores) for scores, _ in runs]
-    usual = statistics.mode([metric for metric in metrics if metric] or ["bleu"])
-    compared = [
-        scores[usual] for metric, (scores, is_marked) in zip(metrics, runs, strict=True)
-        if metric == usual and not is_marked
-    ]  # fmt: skip
+    usual = statistics.mode([metric for scores, _ in runs if (metric := main_metric(scores))] or ["bleu"])
+    compared = [scores[usual] for scores, is_marked in runs if usual in scores and not is_marked]
     best = (max if HIGHER_IS_BETTER[usual] else min)(compared, default=None)
     cells = []
-    for metric, (scores, is_marked) in zip(metrics, runs, strict=True):
-        value = "" if metric is None else f"{scores[metric]:.2f}"
-        other = f"{_NAMES[metric]} " if metric and metric != usual else ""
+    for scores, is_marked in runs:
+        metric = usual if usual in scores else main_metric(scores)
+        value = "" if metric is None else f"{'! ' * is_marked}{scores[metric]:.2f}"
         is_best = metric == usual and not is_marked and scores[metric] == best
-        cells.append(styled(f"{'! ' * is_marked * bool(metric)}{other}{value}", "bold" if is_best else ""))
+        name_before = f"{_NAMES[metric]} " if metric and metric != usual else ""
+        cells.append(styled(f"{name_before}{value}", "bold" if is_best else ""))
     return f"{name}\n{_NAMES[usual]}", cells
 
 

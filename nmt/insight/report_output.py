@@ -11,7 +11,7 @@ from nmt.insight.drawing import Chart, Curve, bars, curves
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
 from nmt.insight.validation_set import ReportedScore
-from nmt.interop.model_card import CardFacts, CardScores, Split, check_card_options, model_card
+from nmt.interop.model_card import CardFacts, CardScores, check_card_options, model_card
 from nmt.interop.verification import UNKNOWN_LICENSE
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Example, History, TrainInterval, ValidationMetric, duration
@@ -155,8 +155,7 @@ def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Seque
     own = [one for one in report.tests if not one.stored.deviation]
     scores = [CardScores(one.stored.name, "test", _plain(one.scores)) for one in own]
     if report.validation is not None:
-        split: Split = "train" if data.validates_on_training_text else "validation"
-        scores.append(CardScores(_validation_name(config), split, _plain(report.validation.scores)))
+        scores.append(CardScores(_validation_name(config), "validation", _plain(report.validation.scores)))
     total = sum(report.parameters.values())
     return CardFacts(
         name=report.name,
@@ -173,6 +172,7 @@ def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Seque
         limits=_limits(config),
         license=license,
         datasets=datasets,
+        validates_on_training_text=data.validates_on_training_text,
     )
 
 

@@ -21,7 +21,7 @@ from nmt.config.inference import PRESETS, DecodingConfig, InferenceConfig, Trans
 from nmt.errors import RunError, import_extra
 from nmt.interop.marian_folder import FIXED
 from nmt.interop.marian_model import LOGITS_BIAS, hugging_face_names
-from nmt.interop.model_card import CardFacts, CardScores, Split, check_card_options, model_card
+from nmt.interop.model_card import CardFacts, CardScores, check_card_options, model_card
 from nmt.interop.verification import PLAIN_SEARCH, ExportedRun, Prepared, describe, greedy_and_beam, prepare, verify
 from nmt.models.transformer import Transformer
 from nmt.runs.folder import RunFolder
@@ -246,14 +246,14 @@ def _card(prepared: Prepared, result: ExportedRun) -> str:
     made_from = f"Made with nmt from {base.name} ({base.license})." if base else "Trained with nmt."
     code = "\n".join(result.usage).replace(result.folder, f"./{run.name}")
     score = result.comparisons[-1].export_score
-    split: Split = "train" if prepared.is_training_text else "validation"
     return model_card(
         CardFacts(
             name=run.name,
             source="text",
             src_lang=config.data.src_lang,
             tgt_lang=config.data.tgt_lang,
-            scores=[CardScores("text of the export's check", split, {"bleu": score})],
+            scores=[CardScores("text of the export's check", "validation", {"bleu": score})],
+            validates_on_training_text=prepared.is_training_text,
             description=f"A MarianMT model with {parameters:,} parameters. {made_from}",
             usage=f"```python\nimport transformers\n\n{code}\n```",
             training=f"{made_from}\n\nSHA-256 of the weights it was made from: {result.model.sha256}",

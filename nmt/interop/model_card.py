@@ -20,16 +20,13 @@ _TASKS = {"text": "translation", "images": "image-to-text", "vectors": ""}
 _TASK_NAMES = {"text": "Translation", "images": "Image to", "vectors": "Vectors to"}
 
 
-Split = Literal["test", "validation", "train"]
-"""`validation` is the set that chose the model; scores of `train`, training text, are not in the metadata."""
-
-
 class CardScores(NamedTuple):
     """Scores of a model on one set."""
 
     name: str
     """Name of the set."""
-    split: Split
+    split: Literal["test", "validation"]
+    """`validation` is the set that chose the model."""
     scores: dict[Metric, Score]
 
 
@@ -59,6 +56,8 @@ class CardFacts(NamedTuple):
     """The library that loads the model."""
     base_model: str | None = None
     """Hugging Face's name of the base model."""
+    validates_on_training_text: bool = False
+    """True if validation scores are of training text: they are not in the metadata, and a warning explains them."""
 
 
 def check_card_options(license: str | None, datasets: Sequence[str]) -> None:
@@ -72,12 +71,16 @@ def check_card_options(license: str | None, datasets: Sequence[str]) -> None:
 
 def model_card(facts: CardFacts) -> str:
     """The text of the card's README.md."""
+    warning = (
+        "\n> **Warning**: validation scores of this model are of its training text. They show what it has learned by "
+        "heart, and\n> say nothing about other text.\n"
+    )
     header = yaml.safe_dump(_metadata(facts), sort_keys=False, allow_unicode=True, width=1000)
     return f"""---
 {header}---
 # {facts.name}
 {facts.description}
-
+{warning if facts.validates_on_training_text else ""}
 ## Intended use
 {_intended_use(facts)}
 
@@ -88,7 +91,7 @@ def model_card(facts: CardFacts) -> str:
 {facts.training}
 
 ## Scores
-{_score_table(facts.scores)}
+{_score_table(facts)}
 
 ## Limits
 {facts.limits}
@@ -127,7 +130,7 @@ def _metadata(facts: CardFacts) -> dict[str, Any]:
     metadata["tags"] = [*([task] if task else []), "nmt", "-".join(codes)]
     if facts.datasets:
         metadata["datasets"] = list(facts.datasets)
-    results = [one for one in facts.scores if one.split != "train"]
+    results = [one for one in facts.scores if one.split == "test" or not facts.validates_on_training_text]
     metrics = list(dict.fromkeys(metric for one in results for metric in one.scores))
     if metrics:
         metadata["metrics"] = metrics
@@ -153,25 +156,20 @@ def _result(one: CardScores, facts: CardFacts) -> dict[str, Any]:
     }
 
 
-def _score_table(scores: Sequence[CardScores]) -> str:
-    if not scores:
+def _score_table(facts: CardFacts) -> str:
+    if not facts.scores:
         return "None recorded."
     rows = [
         f"| {one.name} ({one.split}) | {score.name} | {score.value:.2f} | `{_in_table(score.signature)}` |"
-        for one in scores
+        for one in facts.scores
         for score in one.scores.values()
     ]
-    splits = {one.split for one in scores}
     head = ["| set | metric | score | sacreBLEU signature |", "| --- | --- | ---: | --- |"]
-    if splits == {"validation"}:
+    if not facts.validates_on_training_text and not any(one.split == "test" for one in facts.scores):
         rows.append(
             "\nThe validation set chose the model, so its scores are a little too good; `nmt eval` adds a test set's."
         )
-    warning = [
-        "> **Warning**: the scores of the training text show what the model has learned by heart. They say nothing "
-        "about other text.\n"
-    ]
-    return "\n".join([*(warning if "train" in splits else []), *head, *rows])
+    return "\n".join([*head, *rows])
 
 
 def _in_table(text: str) -> str:

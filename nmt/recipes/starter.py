@@ -100,16 +100,13 @@ def holdout(pairs: int) -> int:
     return 0 if pairs < HOLDOUT_FROM else min(HOLDOUT_MAX, round(HOLDOUT_SHARE * pairs))
 
 
-def expectation(pairs: int) -> str:
-    """Say what a training on few pairs can give; '' from a few hundred pairs on."""
-    if pairs > (RECOMMENDED[0].pairs or 0):
-        return ""
-    held_out = "" if pairs >= MIN_PAIRS else " None are held out, so its scores will be of the training text itself."
-    return (
-        f"{pairs:,} pairs are enough to try nmt out, not to translate: the model will learn them by heart, and fail on "
-        f"other text.{held_out}\nA useful model takes 10,000 pairs or more, or a public model to start from "
-        "(nmt import, then nmt adapt)."
-    )
+def expectation(pairs: int) -> Iterator[str]:
+    """Yield what a training on few pairs can give; nothing from a few hundred pairs on."""
+    if pairs < MIN_PAIRS:
+        yield "no pairs are held out, so scores will be of the training text itself, and say nothing about other text"
+    if pairs <= (RECOMMENDED[0].pairs or 0):
+        yield f"{pairs:,} pairs are enough to try nmt out; the model will learn them by heart, and fail on other text"
+        yield "a useful model takes 10,000 pairs, or a public model to start from (nmt import, then nmt adapt)"
 
 
 _SPECIAL_AND_BYTES = 4 + 256

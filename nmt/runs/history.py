@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from nmt.config.training import Metric
 from nmt.runs.folder import RunFolder
@@ -93,8 +93,7 @@ class TrainInterval:
     """Until the nearest limit, not counting validations and early stopping."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
+class Example(TypedDict):
     """A sentence of the validation set, the same in all validations of a training, and its translation."""
 
     src: str
@@ -185,9 +184,8 @@ def read_history(run: RunFolder) -> History:
             case "validation":
                 values = {str(name): figures[name] for name in VALIDATION_METRICS if figures.get(name) is not None}
                 epochs = figures.get("epoch"), figures.get("complete_epochs")
-                key = record.get("validation_key")
-                example = _example(record.get("example"))
-                validations[step] = Validation(step, *epochs, values, figures.get("seconds"), key, example)
+                more = figures.get("seconds"), record.get("validation_key"), record.get("example")
+                validations[step] = Validation(step, *epochs, values, *more)
             case "skipped":
                 skipped.add(step)
     return History(
@@ -204,14 +202,6 @@ def _record(line: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _example(value: Any) -> Example | None:
-    """The example of a record; None if it is none."""
-    match value:
-        case {"src": str(src), "reference": str(reference), "translation": str(translation)}:
-            return Example(src, reference, translation)
-    return None
 
 
 def _finite(value: Any) -> Any:

@@ -49,20 +49,19 @@ def is_terminal(stream: TextIO) -> bool:
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
     """The columns of the terminal that `stream`, by default standard output, writes to; None if it is none."""
-    stream = stream or sys.stdout
-    return _console(stream).width if is_terminal(stream) else None
+    return _console().width if is_terminal(stream or sys.stdout) else None
 
 
-def _console(stream: TextIO) -> "Console":
+def _console() -> "Console":
     from rich.console import Console
 
-    return Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+    return Console(force_terminal=True, highlight=False, markup=False, emoji=False)
 
 
-def show(*parts: "str | Text", stream: TextIO | None = None) -> None:
-    """Print each part on lines of its own, by default on standard output."""
+def show(*parts: "str | Text", stream: TextIO | None = None, link: str | Path | None = None) -> None:
+    """Print each part on lines of its own, by default on standard output; a path in them that is `link` opens it."""
     for part in parts:
-        print(_fitted(part, stream or sys.stdout), file=stream)
+        print(_fitted(part, stream or sys.stdout, link), file=stream)
 
 
 def styled(text: "str | Text", style: "str | Style" = "") -> "Text":
@@ -77,13 +76,15 @@ def joined(separator: str, parts: "Iterable[str | Text]") -> "Text":
     return styled(separator).join(map(styled, parts))
 
 
-def _fitted(part: "str | Text", stream: TextIO) -> str:
-    """The characters to print: wrapped and with styles for a terminal, else the text as it is."""
+def _fitted(part: "str | Text", stream: TextIO, link: str | Path | None) -> str:
+    """The characters to print: wrapped, with styles and the link for a terminal, else the text as it is."""
     if not is_terminal(stream):
         return printable(str(part))
-    console = _console(stream)
+    console, text = _console(), styled(part)
+    if link:
+        text.highlight_words([printable(str(link))], f"link {Path(link).absolute().as_uri()}")
     with console.capture() as captured:
-        for line in styled(part).split(allow_blank=True):
+        for line in text.split(allow_blank=True):
             console.print(_wrapped(line, console), soft_wrap=True)
     return captured.get().removesuffix("\n")
 
@@ -93,7 +94,7 @@ def _wrapped(line: "Text", console: "Console") -> "Text":
 
     A word that is wider than the terminal, such as a path, stays whole; text without spaces breaks anywhere.
     """
-    if cell_len(line.plain) <= console.width or line.overflow == "ignore":
+    if cell_len(line.plain) <= console.width:
         return line
     (label,) = _LABEL.findall(line.plain)
     if len(label) > console.width // 2:
@@ -112,27 +113,16 @@ class _Console(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is not None:
             with contextlib.suppress(OSError):  # a closed terminal or pipe must not end a training
-                self.write(_fitted(self._text(record), sys.stderr), file=sys.stderr)
+                self.write(_fitted(self._text(record), sys.stderr, getattr(record, "link", None)), file=sys.stderr)
 
-    def _text(self, record: logging.LogRecord) -> "str | Text":
-        """The message with its prefix; on a terminal, with the style and the file to link to in the call's `extra`."""
-        prefix, message = _PREFIXES.get(record.levelno, "nmt: "), self.format(record)
-        if not is_terminal(sys.stderr):
-            return prefix + message
+    def _text(self, record: logging.LogRecord) -> "Text":
+        """The message after its prefix, in the style of the call's `extra`, by default dim if it is information."""
+        prefix = styled(_PREFIXES.get(record.levelno, "nmt: "), _PREFIX_STYLES.get(record.levelno, ""))
         style = getattr(record, "style", "dim" if record.levelno <= logging.INFO else "")
-        text = joined("", [styled(prefix, _PREFIX_STYLES.get(record.levelno, "")), styled(message, style)])
-        if path := getattr(record, "link", None):
-            text.highlight_words([printable(str(path))], link_to(path))
-            text.overflow = "ignore"  # whole
-        return text
+        return joined("", [prefix, styled(self.format(record), style)])
 
 
 _CONSOLE = _Console()
-
-
-def link_to(path: Path) -> str:
-    """A style that makes a text open a file, on terminals that can."""
-    return f"link {path.absolute().as_uri()}"
 
 
 def show_messages(level: int = logging.INFO) -> None:
@@ -181,7 +171,7 @@ def aligned(rows: "Sequence[Sequence[str | Text]]", left: Sequence[int] = (0,), 
     for number, column in enumerate(zip(*rows, strict=True)):
         width = widest(column)
         if number in left:
-            is_wide = any(cell_len(str(cell)) > len(cell) for cell in column)
+            is_wide = width > max(map(len, column))
             table.add_column(overflow="fold" if is_wide else "ellipsis", min_width=min(width, _MIN_TEXT))
         else:
             table.add_column(justify="right", no_wrap=True, min_width=width)

@@ -1,7 +1,6 @@
 """Reports of a training: a progress bar or log lines, metrics.jsonl, and TensorBoard."""
 
 import contextlib
-import dataclasses
 import json
 import math
 import time
@@ -52,9 +51,8 @@ class Monitor:
 
             # TensorBoard then ignores later steps of an earlier training.
             self._writer = SummaryWriter(str(self._tensorboard), purge_step=step + 1)
-        shape = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
-        options = {} if total_steps is None else {"bar_format": shape}
-        self._bar = progress_bar(initial=max(0, step), total=total_steps, unit=" steps", **options)
+        shape = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]" if total_steps else None
+        self._bar = progress_bar(initial=max(0, step), total=total_steps, unit=" steps", bar_format=shape)
 
     def advance(self) -> None:
         """Count an update."""
@@ -95,9 +93,7 @@ class Monitor:
             with contextlib.suppress(OSError):
                 show_fields(self._bar, [f"{name} {shown[name]}" for name in order])
 
-    def validation(
-        self, progress: Progress, scores: Mapping[str, float], is_best: bool, example: Example | None = None
-    ) -> None:
+    def validation(self, progress: Progress, scores: Mapping[str, float], is_best: bool, example: Example) -> None:
         """Log the scores of a validation; below the best so far, also the example."""
         record = {
             "step": progress.step,
@@ -106,22 +102,21 @@ class Monitor:
             **scores,
             "seconds": progress.seconds,
             "validation_key": progress.validation_key,
+            "example": example,
         }
-        if example is not None:
-            record["example"] = dataclasses.asdict(example)
         self._append({"kind": "validation", **record})
         best, style = ("  (best so far)", "bold") if is_best else ("", "")
         log.info(f"step {progress.step:,}  validation: {_in_words(scores)}{best}", extra={"style": style})
-        if is_best and example is not None:
-            side, text = ("source", example.src) if example.src else ("reference", example.reference)
-            log.info(f"  {side:11}  {text}\n  translation  {example.translation}")
+        if is_best:
+            side, text = ("source", example["src"]) if example["src"] else ("reference", example["reference"])
+            log.info(f"  {side:11}  {text}\n  translation  {example['translation']}")
 
     def finished(self, reason: str, progress: Progress, metric: str | None, run: RunFolder) -> None:
         """Log the end of a training; `metric` chose its model, the one of the last step if it is None."""
         step, seconds = progress.best_step, duration(progress.seconds)
         best = f"best {metric} {progress.best_values[metric]:.3f} at step" if metric else "the weights of step"
         message = f"finished: {reason}; {best} {step:,}; {seconds} of training; the model is in {run.path}"
-        log.info(message, extra={"style": "bold green"})
+        log.info(message, extra={"style": "bold green", "link": run.path})
 
     def skipped(self, skipped: Skipped, is_usual: bool) -> None:
         """Log a skipped update; not printed where this `is_usual` (fp16 finds its loss scale this way)."""

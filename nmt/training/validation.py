@@ -42,7 +42,7 @@ class Validator:
         self._model = objective.model
         self._run = run
         self._ranks = ranks
-        self.example: Example | None = None
+        self.example = Example(src="", reference="", translation="")
         """A sentence as the last validation translated it; the sentence is the same in all."""
 
     def scores(self) -> dict[str, float]:
@@ -51,11 +51,10 @@ class Validator:
         with evaluating(self._model):
             result = evaluate(self.translator(), test_set, self._prepared.metrics, self._ranks)
             loss = self._loss()
-        shown = test_set.middle
-        src = test_set.src[shown]
-        self.example = Example(
-            src if isinstance(src, str) else "", test_set.references[0][shown], result.hypotheses[shown]
-        )
+        line = test_set.middle
+        src, reference = test_set.src[line], test_set.references[0][line]
+        src = src if isinstance(src, str) else ""
+        self.example = Example(src=src, reference=reference, translation=result.hypotheses[line])
         scores: dict[str, float] = {"loss": loss, **{name: score.value for name, score in result.scores.items()}}
         return self._ranks.from_main(lambda: scores)  # so that all processes decide the same
 

@@ -412,7 +412,7 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
 
     code, out, err = cli("average", "--model", "copy", "--last", "2", "--name", "two")
     assert (code, err) == (0, "")
-    assert out.startswith("runs/two: the mean of 2 checkpoints of runs/copy, steps 20, 24\n")
+    assert out.startswith("runs/two: the mean of 2 checkpoints (steps 20, 24) of runs/copy\n")
     assert re.search(r"^  BLEU +\d+\.\d\d +\d+\.\d\d  nrefs:1", out, re.M)
     assert_mean_of("two", [20, 24])
 

@@ -279,11 +279,12 @@ def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[.
     assert (code, stderr) == (0, "")
     lines = out.splitlines()
     assert lines[0].split() == ["name", "state", "step", "validation", "test", "parameters", "changed"]
-    assert [line[3:].split()[0] for line in lines[1:7]] == ["a", "b", "broken", "empty", "metrics", "none"]
-    assert lines[2].startswith("*  b ") and lines[2].split()[2:8] == ["finished", "12", "40.00", "test", "33.25", "22"]
-    assert any("runs/broken/config.yaml:" in line for line in lines[7:])
-    assert any(line == "runs/empty: not a run folder (it has no config.yaml)" for line in lines[7:])
-    assert any(line.startswith("runs/metrics/diagnosis.json: cannot be read") for line in lines[7:])
+    assert lines[1].split() == ["BLEU", "BLEU"]
+    assert [line[3:].split()[0] for line in lines[2:8]] == ["a", "b", "broken", "empty", "metrics", "none"]
+    assert lines[3].startswith("*  b ") and lines[3].split()[2:7] == ["finished", "12", "40.00", "33.25", "22"]
+    assert any("runs/broken/config.yaml:" in line for line in lines[8:])
+    assert any(line == "runs/empty: not a run folder (it has no config.yaml)" for line in lines[8:])
+    assert any(line.startswith("runs/metrics/diagnosis.json: cannot be read") for line in lines[8:])
     found = {status["name"]: status for status in json.loads(cli("runs", "--json")[1])}
     assert found["b"]["test_scores"] == {"test": {"bleu": 33.25, "chrf": 33.25, "ter": 33.25}}
     assert found["b"]["is_latest"] and not found["a"]["is_latest"]
@@ -302,9 +303,9 @@ def test_scores_of_training_text_are_marked_and_come_last(make_run: Callable[...
     assert learned != RUN_CONFIG
     make_run("learned", *RECORDS, validation(12, 100.0), config=learned)
     make_run("honest", *RECORDS, validation(12, 40.0))
-    _, *rows, note = cli("runs", "--sort", "validation")[1].splitlines()
+    _, _, *rows, note = cli("runs", "--sort", "validation")[1].splitlines()
     assert [row.split()[0] for row in rows] == ["honest", "learned"]
-    assert ["40.00 " in rows[0], "!" in rows[0], "100.00 !" in rows[1]] == [True, False, True]
+    assert ["40.00 " in rows[0], "!" in rows[0], "! 100.00" in rows[1]] == [True, False, True]
     assert note == "! scores of the training text, which say nothing about other text"
     found = {one["name"]: one["validates_on_training_text"] for one in json.loads(cli("runs", "--json")[1])}
     assert found == {"learned": True, "honest": False}
@@ -325,7 +326,7 @@ def test_pruning_removes_from_the_cache_all_that_no_process_writes(
         code, out, stderr = cli("runs", "--prune-cache")
         assert code == 0
         assert "3,002 bytes" in stderr
-        assert [line.split()[0] for line in out.splitlines()[1:]] == ["a"]
+        assert [line.split()[0] for line in out.splitlines()[2:]] == ["a"]
         assert {path.name for path in cache.iterdir()} == {".busy.a1b2c3d4.nmt-part", ".busy.lock"}
     assert Path("runs/a/config.yaml").exists()
     make_run("b", *RECORDS, trainer=mark(os.getpid()), live=True)
@@ -379,7 +380,7 @@ def test_runs_on_a_terminal_take_a_line_each(make_run: Callable[..., RunFolder],
     write_evaluation(RunFolder(Path("runs/b")), "test_2017_mscoco", 7.0)
     out = cli("runs")[1]
     head, metrics, *lines = screen.lines(out)
-    shown = ["name", "state", "step", "validation", "test_2016_flickr", "test_2017_mscoco", "size", "changed"]
+    shown = ["name", "state", "step", "validation", "test_2016_flickr", "test_2017_mscoco", "parameters", "changed"]
     assert head.split() == [name for name in shown if screen.width == 120 or name in out]
     assert {"name", "state", "validation", "test_2016_flickr"} <= {*head.split()} and "changed" in head
     assert {*metrics.split()} == {"BLEU"} and len(lines) == 3

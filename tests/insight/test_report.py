@@ -438,11 +438,11 @@ def test_scores_of_training_text_are_marked_everywhere(run: RunFolder, cli: Cli)
     assert "validation 50 BLEU" not in text
     card = ModelCard.load(run.report / "README.md")
     assert card.data.eval_results is None
-    assert "They say nothing about other text." in card.text
+    assert "> say nothing about other text." in card.text
     assert json.loads(cli("show", "--model", "copy", "--json")[1])["validates_on_training_text"]
     assert "\nvalidation    ! scores of the training text" in cli("show", "--model", "copy")[1]
     table = cli("runs")[1]
-    assert re.search(r"copy .* \d+\.\d\d !  ", table)
+    assert re.search(r"copy .* ! \d+\.\d\d  ", table)
     assert table.endswith("! scores of the training text, which say nothing about other text\n")
     run.config_file.write_text(config)
     assert "training text" not in text_after_report(cli) + cli("runs")[1] + cli("show", "--model", "copy")[1]

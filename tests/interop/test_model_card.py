@@ -61,11 +61,11 @@ def test_names_and_languages_of_any_form(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_scores_of_training_text_are_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    learned = CardScores("training text", "train", {"bleu": Score("BLEU", 100.0, "s")})
-    card = loaded(model_card(facts(scores=[learned])))
+    learned = CardScores("training text", "validation", {"bleu": Score("BLEU", 100.0, "s")})
+    card = loaded(model_card(facts(scores=[learned], validates_on_training_text=True)))
     assert (card.data.eval_results, card.data.metrics) == (None, None)
-    assert "| training text (train) | BLEU | 100.00 |" in card.text
-    assert "They say nothing about other text." in card.text
+    assert "| training text (validation) | BLEU | 100.00 |" in card.text
+    assert "> say nothing about other text." in card.text
     tested = CardScores("test", "test", {"chrf": Score("chrF2", 50.0, "s")})
-    card = loaded(model_card(facts(scores=[tested, learned])))
+    card = loaded(model_card(facts(scores=[tested, learned], validates_on_training_text=True)))
     assert [one.metric_type for one in card.data.eval_results] == card.data.metrics == ["chrf"]

@@ -37,6 +37,10 @@ def figures_of(metrics_file: Path) -> dict[str, dict[int, float]]:
     return found
 
 
+def example(translation: str, src: str = "a dog") -> Example:
+    return Example(src=src, reference="ein Hund", translation=translation)
+
+
 def test_tensorboard_reads_the_figures_of_metrics_jsonl_each_step_once(tmp_path: Path) -> None:
     metrics, folder = tmp_path / "metrics.jsonl", tmp_path / "tensorboard"
 
@@ -47,7 +51,7 @@ def test_tensorboard_reads_the_figures_of_metrics_jsonl_each_step_once(tmp_path:
             loss = None if step == 2 else 1 / (step + start)  # differs between the trainings
             made.interval(Progress(step), {"loss": loss, "tgt_tokens_per_second": 1e5 / 3}, 1e-3 * step, None, 1.0)
         made.skipped(Skipped(end, {"train.en": [3]}), is_usual=False)
-        made.validation(Progress(end), {"loss": 2 / 3, "bleu": 100 / 3}, is_best=True)
+        made.validation(Progress(end), {"loss": 2 / 3, "bleu": 100 / 3}, True, example("Hund"))
         return made
 
     killed = monitored(0, 5)
@@ -88,7 +92,7 @@ def test_figures_that_are_not_finite_are_null(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     reports = Monitor(file)
     reports.interval(Progress(1), {"loss": math.inf, "tgt_tokens_per_second": 9.0}, 0.1, None, 9.0)
-    reports.validation(Progress(1), {"loss": math.nan, "bleu": 0.5}, is_best=False)
+    reports.validation(Progress(1), {"loss": math.nan, "bleu": 0.5}, False, example("Hund"))
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
@@ -102,8 +106,8 @@ def test_a_new_best_validation_shows_one_sentence(tmp_path: Path, capsys: pytest
     file = tmp_path / "metrics.jsonl"
     reports = Monitor(file)
     for step, is_best in ((1, True), (2, False)):
-        reports.validation(Progress(step), {"bleu": 5.0}, is_best, Example("a dog", "ein Hund", f"Hund {step}"))
-    reports.validation(Progress(3), {"bleu": 6.0}, True, Example("", "ein Hund", "Hund 3"))
+        reports.validation(Progress(step), {"bleu": 5.0}, is_best, example(f"Hund {step}"))
+    reports.validation(Progress(3), {"bleu": 6.0}, True, example("Hund 3", src=""))
     said = capsys.readouterr().err.splitlines()
     assert said[1:4] == ["  source       a dog", "  translation  Hund 1", "step 2  validation: bleu 5.00"]
     assert said[5:] == ["  reference    ein Hund", "  translation  Hund 3"]
