@@ -124,7 +124,7 @@ def text_of(page: str) -> str:
 def text_after_report(cli: Cli) -> str:
     """What the page shows that `nmt report` writes."""
     code, stdout, stderr = cli("report", "--model", "copy", "--with-data")
-    assert (code, stdout, stderr) == (0, "runs/copy/report/index.html\n", "")
+    assert (code, stdout, stderr) == (0, "runs/copy/report/index.html\n", "wrote runs/copy/report/README.md\n")
     return text_of(Path(stdout.strip()).read_text(encoding="utf-8"))
 
 
@@ -420,7 +420,7 @@ def test_nothing_outside_a_run_is_read_unless_it_is_asked_for(run: RunFolder, cl
     sys.addaudithook(watch)  # for good
     code, stdout, stderr = cli("report", "--model", "copy")
     read, opened = opened, None
-    assert (code, stderr) == (0, "")
+    assert (code, stderr) == (0, "wrote runs/copy/report/README.md\n")
     assert str(run.config_file.resolve()) in read
     assert [path for path in read if Path(path).parent == solved] == []
     text = Path(stdout.strip()).read_text(encoding="utf-8")
