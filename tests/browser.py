@@ -39,11 +39,15 @@ class Browser:
         """Open a file at a width in pixels, in light or dark; its scripts have started when this returns."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._cdp("Emulation.setDeviceMetricsOverride", **size)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._cdp("Emulation.setEmulatedMedia", features=[scheme])
+        self._scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._cdp("Emulation.setEmulatedMedia", media="", features=[self._scheme])
         self.move_pointer(0, 0)
         self._logs()
         self._driver.get(path.resolve().as_uri())
+
+    def emulate_print(self) -> None:
+        """Show the page as it would be printed, until another one is opened."""
+        self._cdp("Emulation.setEmulatedMedia", media="print", features=[self._scheme])
 
     def check_page(self, path: Path) -> None:
         """The page has requested nothing but itself, no script failed, and nothing sticks out at the right."""

@@ -1,5 +1,6 @@
 """The page of `nmt attention` in a real browser: its numbers, its hatching, and all of it by keyboard alone."""
 
+import base64
 import math
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from made_up import made_up
 from numpy.typing import NDArray
 from numpy_transformer import NumpyTransformer
 
-from nmt.insight.attention import KINDS
+from nmt.insight.attention import KINDS, patch_names
 from nmt.insight.attention_output import page_of, write_page
 from nmt.insight.explanation import explain
 from nmt.runs.folder import RunFolder
@@ -108,7 +109,7 @@ def test_the_pages_numbers_are_numpys(opened: Browser, solved: Path) -> None:
         assert [one["id"] for one in step["candidates"]][:3] == np.argsort(-row)[:3].tolist()
     opened.run("const s = document.getElementById('step'); s.value = 2; s.dispatchEvent(new Event('input'))")
     entropy = -(probs[2] * np.log2(probs[2])).sum()
-    assert f"entropy: {entropy:.2f} bits" in opened.text("#entropy")
+    assert f"entropy: {entropy:.2f} bits" in opened.text("#candidates p")
     shown = texts(opened, "#candidates .candidate-value")
     assert float(shown[0].rstrip("%")) == pytest.approx(100 * probs[2].max(), abs=0.5)
     assert len(shown) == 10 + (np.sort(probs[2])[:-10].sum() >= 0.0005)  # and all others
@@ -171,9 +172,30 @@ def test_what_is_not_listed_is_a_row_of_its_own(browser: Browser, tmp_path: Path
     for one, share in zip(data["steps"][0]["candidates"], [0.6, 0.32, *[0.0001] * 8], strict=True):
         one["log_prob"] = math.log(share)
     opened_data(browser, tmp_path, data)
-    rows = texts(browser, "#candidates li")
+    show_pieces(browser)
+    rows = [row.replace("\xa0", " ") for row in texts(browser, "#candidates li")]
     assert [row.split("✓")[0] for row in rows[:2]] == ["▁ein60%", "e32%"]
     assert rows[2:] == [*["▁kurz< 0.1%", "end< 0.1%", "▁ein< 0.1%", "e< 0.1%"] * 2, "all others7.9%"]
+
+
+def test_the_slider_steps_by_words_or_by_pieces(browser: Browser, tmp_path: Path) -> None:
+    data = made_up(5, 1, 1) | {"is_own": False}  # "eine kurze zeil"
+    opened_data(browser, tmp_path, data)
+    assert texts(browser, ".chip") == ["eine", "kurze", "zeil", "end"]
+    browser.run("document.getElementById('step').focus()")
+    browser.press("ArrowRight")
+    assert browser.text("#step-number") == "Step 2 of 4"
+    assert browser.text("#step-prefix").split() == ["eine", "kurze"]
+    assert [said[:20] for said in texts(browser, "#candidates p")] == ["Piece 1 of 2: as unc", "Piece 2 of 2: as unc"]
+    chosen = [row.split("✓") for row in texts(browser, "#candidates .chosen")]
+    assert [(name.strip("▁%0123456789"), mark) for name, mark in chosen] == [("kurz", " given"), ("e", " given")]
+    show_pieces(browser)  # the slider stays where it is
+    assert browser.text("#step-number") == "Step 3 of 6"
+    assert texts(browser, "#candidates .chosen .token") == ["▁kurz"]
+    band = "const box = document.querySelector(arguments[0]).getBBox(); return [box.x, box.x + box.width]"
+    left, right = browser.run(band, "#tree .tree-band")
+    start, end = browser.run(band, "#tree [aria-level='4'] .outline")
+    assert left < start < end < right
 
 
 def test_a_question_mark_opens_the_glossary(opened: Browser) -> None:
@@ -391,9 +413,9 @@ def test_a_chosen_piece_outside_the_ten_likeliest_is_shown_too(browser: Browser,
     data["search"]["best"] = None  # of a search that found nothing
     data["what_if"] = []  # of a translation that no search would find
     opened_data(browser, tmp_path, data)
-    assert browser.run("return document.querySelectorAll('#candidates li').length") == 11
     assert browser.text("#candidates .chosen .candidate-name") == "rare"
     show_pieces(browser)
+    assert browser.run("return document.querySelectorAll('#candidates li').length") == 11
     assert browser.text("#candidates .chosen .candidate-name") == "▁rare"
     assert browser.text("#tree-readout") == "start of the sentence"
     assert browser.text("#what-if-result").startswith("Choose one")
@@ -413,6 +435,46 @@ def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:
     assert browser.run("return document.querySelectorAll('#what-if button')[1].ariaPressed") == "true"
     assert browser.text(".what-if-head") == "With “e0” (33%) instead of “eine” (82%):"
     assert "likes it less: score −0.50 instead of −0.10" in browser.text("#what-if-result")
+    opened_data(browser, tmp_path, data | {"is_own": False})  # four steps of −0.1, three of which count as length
+    assert "score −1.00 instead of −0.13" in browser.text("#what-if-result")
+
+
+@pytest.mark.parametrize("is_picture", [False, True])
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)])
+def test_a_page_is_accessible(browser: Browser, tmp_path: Path, is_picture: bool, width: int, dark: bool) -> None:
+    data = made_up(8, 2, 4)
+    if is_picture:
+        pixels = base64.b64encode(bytes(9 * 9 * 3)).decode()
+        data |= {"picture": {"size": 9, "grid": 3, "rgb": pixels}, "src_tokens": patch_names(9), "src": "a.png"}
+        data["src_words"] = list(range(9))
+    path = opened_data(browser, tmp_path, data, width, dark)
+    browser.check_page(path)
+    browser.check_accessibility()
+    browser.run("for (const one of document.querySelectorAll('.help')) one.open = true")
+    browser.run("document.querySelector('[data-kind=decoder]').click()")
+    show_pieces(browser)
+    browser.check_accessibility()
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_all_of_a_figure_is_printed_on_white(browser: Browser, tmp_path: Path, width: int) -> None:
+    opened_data(browser, tmp_path, made_up(60, 6, 8), width, dark=True)
+    show_pieces(browser)
+    screen = browser.run("return getComputedStyle(document.querySelector('#map .map-cells')).width")
+    browser.emulate_print()
+    browser.wait("getComputedStyle(document.querySelector('.tall')).overflow === 'visible'")
+    cut = """return [...document.querySelectorAll(".tall, .tree, .heads")].filter((one) => {
+        const inside = one.closest(".panel").getBoundingClientRect();
+        return [...one.querySelectorAll("*")].some((part) => part.getBoundingClientRect().right > inside.right + 1);
+      }).map((one) => one.id)"""
+    assert browser.run(cut) == []
+    assert browser.run("return getComputedStyle(document.querySelector('#map .map-cells')).width") != screen
+    # Chromium whitens all with a background image that is not exact, so the gaps would hide the map.
+    assert browser.run("return getComputedStyle(document.querySelector('#map .gaps')).printColorAdjust") == "exact"
+    assert browser.run("return getComputedStyle(document.body).color") == "rgb(28, 32, 36)"
+    painted = "document.querySelector('#map canvas').getContext('2d').getImageData(0, 0, 61, 61).data"
+    assert min(browser.run(f"return [...{painted}].filter((_, i) => i % 4 === 2)")) >= 0x55  # the light palette's blue
 
 
 @pytest.mark.slow

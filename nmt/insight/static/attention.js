@@ -11,6 +11,8 @@ const SIDES = {
   decoder: ["Read so far", "Is predicted"],
 };
 
+const NO_CELL = [null, null];
+
 /** What is shown: a kind, words or pieces, a head and a cell. Previews last while the pointer or the focus is there. */
 class AttentionPage {
   constructor(page, bytes) {
@@ -20,36 +22,31 @@ class AttentionPage {
     this.kind = "cross";
     this.head = { layer: this.data.numLayers("cross") - 1, head: null };
     this.previewHead = null;
-    this.cell = [null, null];
-    this.previewCell = [null, null];
-    const on = {
-      preview: (row, column) => this.setPreview(row, column),
-      choose: (row, column) => this.chooseCell(row, column),
-    };
-    const box = (id) => document.getElementById(id);
-    this.heads = new HeadGrid(box("heads"), this.palettes.map, {
+    this.cell = NO_CELL;
+    this.previewCell = null;
+    const on = { preview: (cell) => this.setPreview(cell), choose: (cell) => this.chooseCell(cell) };
+    this.heads = new HeadGrid(byId("heads"), this.palettes.map, {
       preview: (head) => this.setPreviewHead(head),
       choose: (head) => this.chooseHead(head),
     });
-    this.map = new HeatMap(box("map"), this.palettes.map, "Attention", on);
-    this.gradient = new HeatMap(box("gradient"), this.palettes.gradient, "Gradient times input", on);
-    this.lines = new LinesView(box("lines"), on);
-    this.pictures = page.picture ? new Pictures(box("pictures"), page.picture, on) : null;
-    this.readout = box("readout");
+    this.map = new HeatMap(byId("map"), this.palettes.map, "Attention", on);
+    this.gradient = new HeatMap(byId("gradient"), this.palettes.gradient, "Gradient times input", on);
+    this.lines = new LinesView(byId("lines"), on);
+    this.pictures = page.picture ? new Pictures(byId("pictures"), page.picture, on) : null;
     this.headline = new Headline(page, this.data);
-    this.whatIf = new WhatIf(page, this.data, box("what-if"), box("what-if-result"));
+    this.whatIf = new WhatIf(page, this.data, byId("what-if"), byId("what-if-result"));
     this.listen();
     this.setUnit("words");
   }
 
   /** The sections of the search, a task each, so that what is seen first answers while they are made. */
   async showChoices() {
-    const box = (id) => document.getElementById(id);
     const nextTask = () => new Promise((resume) => setTimeout(resume));
     await nextTask();
-    this.tree = new SearchTree(this.page.search, box("tree"), box("tree-readout"));
+    this.tree = new SearchTree(this.page.search, byId("tree"), byId("tree-readout"));
     await nextTask();
-    this.steps = new Steps(this.page, (index) => this.tree.showStep(index));
+    this.steps = new Steps(this.page, this.data, (first, last) => this.tree.showSteps(first, last));
+    this.steps.setUnit(this.unit);
   }
 
   listen() {
@@ -57,23 +54,23 @@ class AttentionPage {
     for (const tab of tabs) {
       tab.addEventListener("click", () => this.setKind(tab.dataset.kind));
       tab.addEventListener("keydown", (event) => {
-        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (!step) return;
-        const next = tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length];
-        this.setKind(next.dataset.kind);
-        next.focus();
+        const at = tabs.indexOf(tab);
+        const to = { ArrowRight: tabs[(at + 1) % tabs.length], ArrowLeft: tabs.at(at - 1) };
+        if (moveFocus(event, to)) this.setKind(to[event.key].dataset.kind);
       });
     }
     for (const choice of document.querySelectorAll("[name=unit]")) {
       choice.addEventListener("change", () => this.setUnit(choice.value));
     }
-    document.getElementById("show-pruned").addEventListener("change", (event) => {
+    byId("show-pruned").addEventListener("change", (event) => {
       this.tree?.showPruned(event.target.checked);
     });
-    document.getElementById("attention").addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.chooseCell(null, null);
+    byId("attention").addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.chooseCell(NO_CELL);
     });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    dark.addEventListener("change", () => this.lines.draw()); // they would be missing on paper, which takes any colour
+    for (const query of [dark, matchMedia("print")]) query.addEventListener("change", () => this.recolour());
   }
 
   setKind(kind) {
@@ -87,6 +84,7 @@ class AttentionPage {
     this.unit = document.documentElement.dataset.unit = unit;
     this.headline.setUnit(unit);
     this.whatIf.setUnit(unit);
+    this.steps?.setUnit(unit);
     this.showKind();
   }
 
@@ -97,15 +95,15 @@ class AttentionPage {
       tab.setAttribute("aria-selected", String(isChosen));
       tab.setAttribute("tabindex", isChosen ? "0" : "-1");
     }
-    document.getElementById("explained").textContent = EXPLAINED[this.kind](this.unit);
+    byId("explained").textContent = EXPLAINED[this.kind](this.unit);
     const [left, right] = SIDES[this.kind];
-    document.getElementById("lines-left").textContent = left;
-    document.getElementById("lines-right").textContent = right;
-    document.getElementById("gradient-figure").hidden = this.kind !== "cross";
-    document.getElementById("map-figure").classList.toggle("alone", this.kind !== "cross");
-    document.getElementById("masked-key").hidden = this.kind !== "decoder";
-    this.cell = this.previewCell = [null, null];
-    this.previewHead = null;
+    byId("lines-left").textContent = left;
+    byId("lines-right").textContent = right;
+    byId("gradient-figure").hidden = this.kind !== "cross";
+    byId("map-figure").classList.toggle("alone", this.kind !== "cross");
+    byId("masked-key").hidden = this.kind !== "decoder";
+    this.cell = NO_CELL;
+    this.previewCell = this.previewHead = null;
     this.matrixOf = (layer, head) => this.data.matrix(this.kind, layer, head, this.unit);
     this.heads.setKind(this.data.numLayers(this.kind), this.data.numHeads(this.kind), this.matrixOf);
     if (this.kind === "cross") this.gradient.setMatrix(this.data.gradients(this.unit));
@@ -126,7 +124,7 @@ class AttentionPage {
   showHead() {
     const shown = this.previewHead ?? this.head;
     this.heads.mark(this.head, shown);
-    document.getElementById("head-name").textContent = nameOfHead(shown);
+    byId("head-name").textContent = nameOfHead(shown);
     const matrix = this.matrixOf(shown.layer, shown.head);
     this.pictures?.setMatrix(this.kind === "cross" ? matrix : null);
     if (matrix !== this.map.matrix) {
@@ -136,30 +134,27 @@ class AttentionPage {
     this.showCell();
   }
 
-  setPreview(row, column) {
-    this.previewCell = [row, column];
+  setPreview(cell) {
+    this.previewCell = cell;
     this.showCell();
   }
 
   /** Keep a cell, a row or a column; choosing it again lets go of it. */
-  chooseCell(row, column) {
-    const isSame = row === this.cell[0] && column === this.cell[1];
-    this.cell = isSame ? [null, null] : [row, column];
-    this.previewCell = [null, null];
+  chooseCell(cell) {
+    this.cell = String(cell) === String(this.cell) ? NO_CELL : cell;
+    this.previewCell = null;
     this.showCell();
-    if (this.cell.some((index) => index !== null)) {
-      for (const view of [this.map, this.gradient, this.lines]) view.reveal();
-    }
+    if (this.cell === NO_CELL) return;
+    for (const view of [this.map, this.gradient, this.lines]) view.reveal();
   }
 
   showCell() {
-    const isPreview = this.previewCell.some((index) => index !== null);
-    const [row, column] = isPreview ? this.previewCell : this.cell;
+    const [row, column] = this.previewCell ?? this.cell;
     this.map.highlight(row, column);
     this.gradient.highlight(row, column);
     this.lines.highlight(row, column);
     this.pictures?.highlight(row);
-    this.readout.replaceChildren(...this.said(row, column));
+    byId("readout").replaceChildren(...this.said(row, column));
   }
 
   /** The readout of a cell, a row, a column, or of nothing. */
@@ -211,17 +206,16 @@ class AttentionPage {
     this.heads.repaint();
     this.map.paint();
     if (this.gradient.matrix) this.gradient.paint();
-    this.lines.draw();
   }
 }
 
 async function start() {
   if (typeof DecompressionStream === "undefined") {
-    document.getElementById("too-old").hidden = false;
+    byId("too-old").hidden = false;
     return null;
   }
   const [json, weights] = await Promise.all(
-    ["explanation", "weights"].map((id) => unpack(document.getElementById(id).textContent)),
+    ["explanation", "weights"].map((id) => unpack(byId(id).textContent)),
   );
   const made = new AttentionPage(JSON.parse(new TextDecoder().decode(json)), weights);
   document.documentElement.dataset.interactive = Math.round(performance.now());

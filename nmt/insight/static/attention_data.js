@@ -11,6 +11,7 @@ class AttentionData {
   /** `page`: the page's JSON; `bytes`: its weights as uint8, 255 is 1, array after array. */
   constructor(page, bytes) {
     this.page = page;
+    this.mark = page.is_own ? "chosen" : "given"; // of the translation's own words in lists
     page.tgt_tokens[0] = "<s>"; // some imported models begin with another piece
     this.arrays = {};
     this.made = new Map();
@@ -160,15 +161,19 @@ function grouped(weights, rows, columns, numColumns, isMasked) {
   return new Matrix(rows, columns, values, firstMasked);
 }
 
-/** 0.8312 -> "83%"; below ten per cent with a decimal. */
+/** 0.8312 -> "83%"; below ten per cent with a decimal. It never breaks into two lines. */
 function percent(share) {
-  if (share > 0 && share < 0.0005) return "< 0.1%";
+  if (share > 0 && share < 0.0005) return "<\u00a00.1%";
   return `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)}%`;
 }
 
 /** A number with two decimals and a real minus sign. */
 function decimal(number) {
   return number.toFixed(2).replace("-", "−");
+}
+
+function byId(id) {
+  return document.getElementById(id);
 }
 
 /** An element with attributes and children; `dataset`, `style` and listeners are set on the result. */
@@ -192,20 +197,24 @@ function tokenElement(label) {
   return shown;
 }
 
-/** The rows of a list of probabilities, [{label, share, isChosen}], and a row for what is missing to 1. */
-function shareRows(shares) {
+/**
+ * A list of probabilities, [{label, share, mark}], with a row for what is missing to 1. `mark` is what a row that
+ * stands out is marked with: "chosen" by the model, or "given" to it.
+ */
+function shareList(name, shares) {
   const rest = 1 - shares.reduce((sum, one) => sum + one.share, 0);
-  const rows = shares.map((one) => shareRow(tokenElement(one.label), one.share, one.isChosen));
-  return rest < LEAST_REST ? rows : [...rows, shareRow("all others", rest, false)];
+  const rows = shares.map(({ label, share, mark }) => shareRow(tokenElement(label), share, mark));
+  if (rest >= LEAST_REST) rows.push(shareRow("all others", rest));
+  return element("ul", { class: "candidates", "aria-label": name }, ...rows);
 }
 
-function shareRow(label, share, isChosen) {
+function shareRow(label, share, mark) {
   const bar = element("span", { class: "bar", "aria-hidden": "true" }, element("span"));
   bar.firstChild.style.width = `${100 * share}%`;
-  const kind = isChosen ? "chosen" : typeof label === "string" ? "others" : null;
+  const kind = mark ? "chosen" : typeof label === "string" ? "others" : null;
   const row = element("li", { class: kind }, element("span", { class: "candidate-name" }, label), bar);
   row.append(element("span", { class: "candidate-value" }, percent(share)));
-  row.append(element("span", { class: "candidate-mark" }, isChosen ? "✓ chosen" : ""));
+  row.append(element("span", { class: "candidate-mark" }, mark ? `✓ ${mark}` : ""));
   return row;
 }
 
@@ -245,8 +254,36 @@ function quotedOne(groups, index) {
   return shown;
 }
 
-/** Whether a text is written from right to left, by its first letter. */
-function isRightToLeft(text) {
-  const first = text.match(/\p{L}/u);
-  return first !== null && /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}]/u.test(first[0]);
+/** The direction of a text, by its first letter. */
+function direction(text) {
+  const first = text.match(/\p{L}/u)?.[0] ?? "";
+  return /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}]/u.test(first) ? "rtl" : "ltr";
+}
+
+/**
+ * Follow the pointer and the focus in a box: `preview` is called with what the element under them `shows`, with null
+ * when they leave, and `choose` on a click. Tab comes back to the element that had the focus last.
+ */
+function follow(box, preview, choose) {
+  const shown = (event) => event.target.closest("button, .node, .label")?.shows ?? null;
+  box.addEventListener("pointerover", (event) => event.pointerType !== "touch" && preview(shown(event)));
+  for (const end of ["pointerleave", "focusout"]) box.addEventListener(end, () => preview(null));
+  box.addEventListener("focusin", (event) => {
+    moveTabStop(box, event.target);
+    if (event.target.matches(":focus-visible")) preview(shown(event));
+  });
+  box.addEventListener("click", (event) => shown(event) !== null && choose(shown(event)));
+}
+
+function moveTabStop(box, target) {
+  box.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
+  target?.setAttribute("tabindex", "0");
+}
+
+/** Move the focus to the element that `targets` has for the pressed key; returns it. */
+function moveFocus(event, targets) {
+  if (!(event.key in targets)) return null;
+  event.preventDefault();
+  targets[event.key]?.focus();
+  return targets[event.key] ?? null;
 }

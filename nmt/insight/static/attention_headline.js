@@ -6,11 +6,16 @@ const NUM_SHOWN = 3; // source words, and alternatives, of a word
 class Headline {
   constructor(page, data) {
     Object.assign(this, { page, data });
-    const box = (id) => document.getElementById(id);
-    Object.assign(this, { src: box("headline-src"), tgt: box("headline-tgt"), box: box("headline-word") });
+    Object.assign(this, { src: byId("headline-src"), tgt: byId("headline-tgt"), box: byId("headline-word") });
     this.picture = page.picture ? new Picture(page.picture) : null;
-    for (const part of [this.box, box("headline-controls")]) part.hidden = false;
-    this.listen();
+    for (const part of [this.box, byId("headline-controls")]) part.hidden = false;
+    follow(this.tgt, (index) => this.show(index ?? this.chosen), (index) => this.choose(index));
+    this.tgt.addEventListener("keydown", (event) => {
+      const at = this.buttons.indexOf(event.target);
+      const [left, right] = direction(page.tgt) === "rtl" ? [at + 1, at - 1] : [at - 1, at + 1];
+      const to = { ArrowLeft: left, ArrowRight: right, Home: 0, End: this.buttons.length - 1 };
+      moveFocus(event, Object.fromEntries(Object.entries(to).map(([key, index]) => [key, this.buttons[index]])));
+    });
   }
 
   /** Show words or pieces; the least certain one is chosen. */
@@ -23,19 +28,24 @@ class Headline {
     const sources = this.matrix.columns.slice(0, -1);
     this.sources = sources.map((group) => element("span", { class: "src-word" }, plain(group.label)));
     if (!this.picture) this.src.replaceChildren(...spaced(this.page.src, sources, this.sources));
-    this.buttons = this.words.map((group, i) => this.button(group, this.chances[i]));
+    this.buttons = this.words.map((group, i) => this.button(group, i));
     this.tgt.replaceChildren(...spaced(this.page.tgt, this.words, this.buttons));
-    this.chosen = this.chances.indexOf(Math.min(...this.chances));
-    this.moveTabStop(Math.max(0, this.chosen));
-    this.show(this.chosen);
+    this.choose(this.chances.indexOf(Math.min(...this.chances)));
+    moveTabStop(this.tgt, this.buttons[this.chosen]);
   }
 
   /** A word whose tint grows with its uncertainty; below a half it is dotted, too. */
-  button(group, chance) {
+  button(group, index) {
     const made = element("button", { type: "button", class: "tgt-word", tabindex: "-1" }, plain(group.label));
-    made.style.setProperty("--tint", `${Math.round(40 * (1 - chance))}%`);
-    made.classList.toggle("unsure", chance < 0.5);
+    made.style.setProperty("--tint", `${Math.round(40 * (1 - this.chances[index]))}%`);
+    made.classList.toggle("unsure", this.chances[index] < 0.5);
+    made.shows = index;
     return made;
+  }
+
+  choose(index) {
+    this.chosen = index;
+    this.show(index);
   }
 
   /** Show the word of a number; -1 of an empty translation. */
@@ -52,7 +62,7 @@ class Headline {
       source.classList.toggle("at", read.some((one) => one.index === column && one.weight >= 0.1));
     });
     const others = alternatives(this.page, group, this.unit).slice(0, NUM_SHOWN);
-    const own = { label: group.label, share: this.chances[index], isChosen: true };
+    const own = { label: group.label, share: this.chances[index], mark: this.data.mark };
     const chances = [own, ...others.map((one) => ({ label: one.label, share: one.chance }))];
     chances.sort((a, b) => b.share - a.share);
     const said = element("p", {}, quoted(group.label), " had a probability of ");
@@ -61,10 +71,10 @@ class Headline {
       label: this.matrix.columns[column].label,
       share: weight,
     }));
-    const from = this.picture ? this.seen(index) : list(shareRows(shares), "Source words of this word");
+    const from = this.picture ? this.seen(index) : shareList("Source words of this word", shares);
     const left = element("div", {}, element("p", { class: "muted" }, "It depends most on"), from);
     const right = element("div", {}, element("p", { class: "muted" }, "It could have been"));
-    right.append(list(shareRows(chances), "Alternatives to this word"));
+    right.append(shareList("Alternatives to this word", chances));
     return this.box.replaceChildren(said, element("div", { class: "word-lists" }, left, right));
   }
 
@@ -72,40 +82,6 @@ class Headline {
     const weights = this.matrix.columns.map((_, column) => this.matrix.at(index, column));
     return this.picture.shown(weights, `What ${plain(this.words[index].label)} depends on`);
   }
-
-  moveTabStop(index) {
-    this.buttons.forEach((button, i) => button.setAttribute("tabindex", i === index ? "0" : "-1"));
-  }
-
-  listen() {
-    const indexOf = (event) => this.buttons.indexOf(event.target.closest("button"));
-    const preview = (event) => this.show(indexOf(event) < 0 ? this.chosen : indexOf(event));
-    this.tgt.addEventListener("pointerover", (event) => event.pointerType !== "touch" && preview(event));
-    this.tgt.addEventListener("pointerleave", () => this.show(this.chosen));
-    this.tgt.addEventListener("focusin", (event) => {
-      this.moveTabStop(indexOf(event));
-      if (event.target.matches(":focus-visible")) preview(event);
-    });
-    this.tgt.addEventListener("focusout", () => this.show(this.chosen));
-    this.tgt.addEventListener("click", (event) => {
-      if (indexOf(event) < 0) return;
-      this.chosen = indexOf(event);
-      this.show(this.chosen);
-    });
-    this.tgt.addEventListener("keydown", (event) => {
-      const forward = isRightToLeft(this.page.tgt) ? "ArrowLeft" : "ArrowRight";
-      const step = { ArrowRight: -1, ArrowLeft: -1, [forward]: 1 }[event.key];
-      const last = this.buttons.length - 1;
-      const to = { Home: 0, End: last }[event.key] ?? (step && indexOf(event) + step);
-      if (to === undefined) return;
-      event.preventDefault();
-      this.buttons[to]?.focus();
-    });
-  }
-}
-
-function list(rows, label) {
-  return element("ul", { class: "candidates", "aria-label": label }, ...rows);
 }
 
 /** A text with an element in the place of each of its words, or these elements alone if they are not in the text. */

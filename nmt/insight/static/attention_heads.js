@@ -7,12 +7,7 @@ class HeadGrid {
   /** `on.preview(head)` and `on.choose(head)`, a head being {layer, head} with null for a mean, or null for none. */
   constructor(box, palette, on) {
     Object.assign(this, { box, palette, on, buttons: [] });
-    const headOf = (event) => event.target.closest("button")?.place ?? null;
-    box.addEventListener("pointerover", (event) => {
-      if (event.pointerType !== "touch" && headOf(event)) on.preview(headOf(event));
-    });
-    box.addEventListener("pointerleave", () => on.preview(null));
-    box.addEventListener("click", (event) => headOf(event) && on.choose(headOf(event)));
+    follow(box, on.preview, on.choose);
     box.addEventListener("keydown", (event) => this.pressed(event));
     addEventListener("beforeprint", () => this.buttons.forEach((button) => this.paint(button)));
   }
@@ -46,12 +41,12 @@ class HeadGrid {
     const label = nameOfHead({ layer, head });
     const made = element("button", { type: "button", "aria-label": label, title: label, tabindex: "-1" });
     made.append(element("canvas", { "aria-hidden": "true" }), element("span", { class: "hatched", hidden: true }));
-    made.place = { layer, head };
+    made.shows = { layer, head };
     return made;
   }
 
   paint(button) {
-    const matrix = reduced(this.matrixOf(button.place.layer, button.place.head), THUMBNAIL_CELLS);
+    const matrix = reduced(this.matrixOf(button.shows.layer, button.shows.head), THUMBNAIL_CELLS);
     this.palette.paint(button.firstChild, matrix);
     hatch(button.lastChild, matrix);
     button.isPainted = true;
@@ -64,30 +59,25 @@ class HeadGrid {
   /** Mark what is chosen, and what is shown, which differs while the pointer is over another head. */
   mark(chosen, shown) {
     for (const button of this.buttons) {
-      const isChosen = sameHead(button.place, chosen);
+      const isChosen = sameHead(button.shows, chosen);
       button.setAttribute("aria-pressed", String(isChosen));
       button.setAttribute("tabindex", isChosen ? "0" : "-1");
-      button.classList.toggle("at", sameHead(button.place, shown));
+      button.classList.toggle("at", sameHead(button.shows, shown));
     }
   }
 
   pressed(event) {
     const index = this.buttons.indexOf(event.target);
     const last = this.buttons.length - 1;
-    const to = {
-      ArrowLeft: index - 1,
-      ArrowRight: index + 1,
-      ArrowUp: index === last ? last - 1 : index - this.numColumns,
-      ArrowDown: index >= last - this.numColumns ? last : index + this.numColumns,
-      Home: 0,
-      End: last,
-    }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    const button = this.buttons[to];
-    if (!button) return;
-    this.on.choose(button.place);
-    button.focus();
+    const target = moveFocus(event, {
+      ArrowLeft: this.buttons[index - 1],
+      ArrowRight: this.buttons[index + 1],
+      ArrowUp: this.buttons[index === last ? last - 1 : index - this.numColumns],
+      ArrowDown: this.buttons[index >= last - this.numColumns ? last : index + this.numColumns],
+      Home: this.buttons[0],
+      End: this.buttons[last],
+    });
+    if (target) this.on.choose(target.shows);
   }
 }
 

@@ -4,16 +4,17 @@ const LINE_HEIGHT = 26; // pixels; what can be tapped is at least 24 high
 
 /** What is read at the left, what reads at the right, and a line for every weight: the stronger, the more opaque. */
 class LinesView {
-  /** `on.preview(row, column)` and `on.choose(row, column)`; either may be null. */
+  /** `on.preview(cell)` and `on.choose(cell)`, a cell being [row, column], either of which may be null. */
   constructor(box, on) {
-    Object.assign(this, { box, on, matrix: null, row: null, column: null });
+    Object.assign(this, { box, matrix: null, row: null, column: null });
     this.all = element("canvas", { class: "lines-all", "aria-hidden": "true" });
     this.chosen = element("canvas", { class: "lines-chosen", "aria-hidden": "true" });
     this.left = element("div", { class: "lines-side lines-left", role: "group" });
     this.right = element("div", { class: "lines-side", role: "group" });
     this.middle = element("div", { class: "lines-middle" }, this.all, this.chosen);
     box.replaceChildren(element("div", { class: "lines" }, this.left, this.middle, this.right));
-    for (const side of [this.left, this.right]) this.listen(side);
+    follow(box, on.preview, on.choose);
+    box.addEventListener("keydown", (event) => this.pressed(event));
     new ResizeObserver(() => this.matrix && this.draw()).observe(this.middle);
   }
 
@@ -23,9 +24,9 @@ class LinesView {
     this.left.setAttribute("aria-label", leftLabel);
     this.right.setAttribute("aria-label", rightLabel);
     if (isNewAxes) {
-      this.left.replaceChildren(...matrix.columns.map(tokenButton));
-      this.right.replaceChildren(...matrix.rows.map(tokenButton));
-      this.moveTabStop(this.right.firstChild);
+      this.left.replaceChildren(...matrix.columns.map((group, column) => tokenButton(group, [null, column])));
+      this.right.replaceChildren(...matrix.rows.map((group, row) => tokenButton(group, [row, null])));
+      moveTabStop(this.box, this.right.firstChild);
     }
     this.draw();
   }
@@ -93,42 +94,23 @@ class LinesView {
     return getComputedStyle(this.box).getPropertyValue("--accent");
   }
 
-  moveTabStop(button) {
-    this.box.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
-    button.setAttribute("tabindex", "0");
-  }
-
-  listen(side) {
-    const cellOf = (target) => {
-      const index = [...side.children].indexOf(target.closest("button"));
-      return index < 0 ? null : side === this.right ? [index, null] : [null, index];
-    };
-    const preview = (event) => {
-      const cell = cellOf(event.target);
-      if (cell && event.pointerType !== "touch") this.on.preview(...cell);
-    };
-    side.addEventListener("pointerover", preview);
-    side.addEventListener("pointerleave", () => this.on.preview(null, null));
-    side.addEventListener("focusin", (event) => {
-      this.moveTabStop(event.target);
-      if (event.target.matches(":focus-visible")) preview(event);
+  pressed(event) {
+    const side = [...event.target.parentElement.children];
+    const index = side.indexOf(event.target);
+    const beside = ({ children }) => children[Math.min(index, children.length - 1)];
+    moveFocus(event, {
+      ArrowLeft: beside(this.left),
+      ArrowRight: beside(this.right),
+      ArrowUp: side[index - 1],
+      ArrowDown: side[index + 1],
+      Home: side[0],
+      End: side.at(-1),
     });
-    side.addEventListener("focusout", () => this.on.preview(null, null));
-    side.addEventListener("click", (event) => cellOf(event.target) && this.on.choose(...cellOf(event.target)));
-    side.addEventListener("keydown", (event) => this.pressed(event, side));
-  }
-
-  pressed(event, side) {
-    const index = [...side.children].indexOf(event.target);
-    const other = { ArrowLeft: this.left, ArrowRight: this.right }[event.key];
-    const to = { ArrowUp: index - 1, ArrowDown: index + 1, Home: 0, End: side.children.length - 1 }[event.key];
-    const target = other ? other.children[Math.min(index, other.children.length - 1)] : side.children[to];
-    if (!other && to === undefined) return;
-    event.preventDefault();
-    target?.focus();
   }
 }
 
-function tokenButton(group) {
-  return element("button", { type: "button", tabindex: "-1" }, tokenElement(group.label));
+function tokenButton(group, cell) {
+  const made = element("button", { type: "button", tabindex: "-1" }, tokenElement(group.label));
+  made.shows = cell;
+  return made;
 }

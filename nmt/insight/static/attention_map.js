@@ -71,15 +71,15 @@ function hatch(layer, matrix) {
 
 /** A heat map with its tokens: hovering and the arrow keys preview a cell, clicking and Enter choose it. */
 class HeatMap {
-  /** `on.preview(row, column)` and `on.choose(row, column)`; either may be null. */
+  /** `on.preview(cell)` and `on.choose(cell)`, a cell being [row, column], either of which may be null. */
   constructor(box, palette, label, on) {
     Object.assign(this, { box, palette, label, on, row: null, column: null, matrix: null });
     this.columnLabels = element("div", { class: "map-columns" });
     this.rowLabels = element("div", { class: "map-rows" });
     this.canvas = element("canvas", { "aria-hidden": "true" });
     this.hatching = element("div", { class: "hatched" });
-    this.rowBand = element("div", { class: "band" });
-    this.columnBand = element("div", { class: "band" });
+    this.rowBand = element("div", { class: "band row" });
+    this.columnBand = element("div", { class: "band column" });
     this.cells = element("div", { class: "map-cells", tabindex: "0", role: "application" });
     this.cells.append(this.canvas, this.hatching, element("div", { class: "gaps" }), this.rowBand, this.columnBand);
     this.map = element("div", { class: "map" }, element("div", { class: "map-corner" }), this.columnLabels);
@@ -93,8 +93,8 @@ class HeatMap {
     const isNewAxes = this.matrix?.rows !== matrix.rows || this.matrix?.columns !== matrix.columns;
     this.matrix = matrix;
     if (isNewAxes) {
-      this.rowLabels.replaceChildren(...matrix.rows.map((group) => this.axisLabel(group)));
-      this.columnLabels.replaceChildren(...matrix.columns.map((group) => this.axisLabel(group)));
+      this.rowLabels.replaceChildren(...matrix.rows.map((group, row) => axisLabel(group, [row, null])));
+      this.columnLabels.replaceChildren(...matrix.columns.map((group, column) => axisLabel(group, [null, column])));
       this.map.style.setProperty("--rows", matrix.rows.length);
       this.map.style.setProperty("--columns", matrix.columns.length);
       this.fit();
@@ -109,23 +109,13 @@ class HeatMap {
     this.cells.setAttribute("aria-label", `${this.label}. Arrow keys move from cell to cell, Enter keeps one.`);
   }
 
-  axisLabel(group) {
-    const upright = /^[▁\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{P}]+$/u;
-    const shown = element("span", { class: upright.test(group.label) ? "label upright" : "label" });
-    shown.append(tokenElement(group.label));
-    return shown;
-  }
-
   /** Cells as large as the box allows, within limits; a larger map scrolls in its box. */
   fit() {
     if (!this.matrix || !this.box.clientWidth) return;
     const space = this.box.clientWidth - this.rowLabels.offsetWidth - 2;
     const most = Math.max(this.matrix.columns.length, 1);
-    const cell = Math.max(13, Math.min(30, Math.floor(space / most)));
-    if (cell === this.cell) return;
-    this.cell = cell;
-    this.map.style.setProperty("--cell", `${cell}px`);
-    this.highlight(this.row, this.column);
+    this.cell = Math.max(13, Math.min(30, Math.floor(space / most)));
+    this.map.style.setProperty("--cell", `${this.cell}px`);
   }
 
   highlight(row, column) {
@@ -139,8 +129,8 @@ class HeatMap {
     Object.assign(this, { row, column });
     this.rowBand.hidden = row === null;
     this.columnBand.hidden = column === null;
-    Object.assign(this.rowBand.style, { top: `${row * this.cell}px`, height: `${this.cell}px`, width: "100%" });
-    Object.assign(this.columnBand.style, { left: `${column * this.cell}px`, width: `${this.cell}px`, height: "100%" });
+    this.map.style.setProperty("--row", row);
+    this.map.style.setProperty("--column", column);
   }
 
   /** Scroll the box, never the page, until the highlighted cell is seen. */
@@ -162,25 +152,16 @@ class HeatMap {
     };
     this.cells.addEventListener("pointermove", (event) => {
       const [row, column] = cellAt(event);
-      if (event.pointerType !== "touch" && (row !== this.row || column !== this.column)) this.on.preview(row, column);
+      if (event.pointerType !== "touch" && (row !== this.row || column !== this.column)) this.on.preview([row, column]);
     });
-    this.cells.addEventListener("click", (event) => this.on.choose(...cellAt(event)));
-    this.map.addEventListener("pointerleave", () => this.on.preview(null, null));
+    this.cells.addEventListener("click", (event) => this.on.choose(cellAt(event)));
+    this.map.addEventListener("pointerleave", () => this.on.preview(null));
     this.cells.addEventListener("focus", () => {
-      if (this.cells.matches(":focus-visible")) this.on.preview(this.row ?? 0, this.column ?? 0);
+      if (this.cells.matches(":focus-visible")) this.on.preview([this.row ?? 0, this.column ?? 0]);
     });
-    this.cells.addEventListener("blur", () => this.on.preview(null, null));
+    this.cells.addEventListener("blur", () => this.on.preview(null));
     this.cells.addEventListener("keydown", (event) => this.pressed(event));
-    for (const [labels, cell] of [
-      [this.rowLabels, (index) => [index, null]],
-      [this.columnLabels, (index) => [null, index]],
-    ]) {
-      const indexOf = (event) => [...labels.children].indexOf(event.target.closest(".label"));
-      labels.addEventListener("pointerover", (event) => {
-        if (event.pointerType !== "touch" && indexOf(event) >= 0) this.on.preview(...cell(indexOf(event)));
-      });
-      labels.addEventListener("click", (event) => indexOf(event) >= 0 && this.on.choose(...cell(indexOf(event))));
-    }
+    for (const labels of [this.rowLabels, this.columnLabels]) follow(labels, this.on.preview, this.on.choose);
   }
 
   pressed(event) {
@@ -195,13 +176,21 @@ class HeatMap {
       End: [row, numColumns - 1],
     };
     if (moves[event.key]) {
-      this.on.preview(...moves[event.key]);
+      this.on.preview(moves[event.key]);
       this.reveal();
     } else if (event.key === "Enter" || event.key === " ") {
-      this.on.choose(row, column);
+      this.on.choose([row, column]);
     } else {
       return;
     }
     event.preventDefault();
   }
+}
+
+function axisLabel(group, cell) {
+  const upright = /^[▁\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{P}]+$/u;
+  const shown = element("span", { class: upright.test(group.label) ? "label upright" : "label" });
+  shown.append(tokenElement(group.label));
+  shown.shows = cell;
+  return shown;
 }

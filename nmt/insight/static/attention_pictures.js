@@ -36,7 +36,8 @@ class Picture {
 /** The source picture once for each predicted word. */
 class Pictures {
   constructor(box, picture, on) {
-    Object.assign(this, { box, on, picture: new Picture(picture) });
+    Object.assign(this, { box, picture: new Picture(picture) });
+    follow(box, on.preview, on.choose);
   }
 
   /** Draw a picture for each row of a matrix whose columns are the patches; null hides them. */
@@ -50,9 +51,7 @@ class Pictures {
     const weights = matrix.columns.map((_, column) => matrix.at(index, column));
     const canvas = this.picture.shown(weights, `Where it looks to predict ${plain(row.label)}`);
     const shown = element("button", { type: "button", class: "picture" }, canvas, tokenElement(row.label));
-    shown.addEventListener("click", () => this.on.choose(index, null));
-    shown.addEventListener("pointerenter", () => this.on.preview(index, null));
-    shown.addEventListener("pointerleave", () => this.on.preview(null, null));
+    shown.shows = [index, null];
     return shown;
   }
 

@@ -1,69 +1,68 @@
 "use strict";
 
-/** The steps of decoding: a slider, the likeliest next pieces of its step, and how uncertain the model was. */
+/** The steps of decoding, by word or by piece: a slider, the likeliest pieces of a step, and how uncertain it was. */
 class Steps {
-  /** `onStep(index)` is called whenever the step that is shown changes. */
-  constructor(page, onStep) {
-    Object.assign(this, { page, onStep, index: -1 });
-    this.slider = document.getElementById("step");
-    this.strip = document.getElementById("step-pieces");
-    this.slider.max = page.steps.length - 1;
-    const highest = Math.max(...page.steps.map((step) => step.entropy), 1e-9);
-    this.strip.dir = isRightToLeft(page.tgt) ? "rtl" : "ltr";
-    this.strip.replaceChildren(...page.steps.map((step, index) => this.chip(step, index, highest)));
-    const begins = (i) => page.out_words[i] !== page.out_words[i - 1];
-    [...this.strip.children].forEach((chip, i) => chip.classList.toggle("begins", begins(i)));
+  /** `onStep(first, last)` is called with the numbers of the pieces whenever the step that is shown changes. */
+  constructor(page, data, onStep) {
+    Object.assign(this, { page, data, onStep, shown: { start: 0 } });
+    Object.assign(this, { slider: byId("step"), strip: byId("step-pieces"), prefix: byId("step-prefix") });
+    this.strip.dir = this.prefix.dir = direction(page.tgt);
     this.slider.addEventListener("input", () => this.show(Number(this.slider.value)));
-    this.show(0);
   }
 
-  /** A piece above a bar for its step's entropy; clicking it is moving the slider. */
-  chip(step, index, highest) {
+  /** Step by words or by pieces, from where the slider is. */
+  setUnit(unit) {
+    this.groups = this.data.rows("cross", unit);
+    const entropies = this.groups.map((group) => this.stepsOf(group).reduce((sum, step) => sum + step.entropy, 0));
+    const highest = Math.max(...entropies, 1e-9);
+    this.strip.replaceChildren(...this.groups.map((_, index) => this.chip(index, entropies[index] / highest)));
+    this.slider.max = this.groups.length - 1;
+    this.show(this.groups.findIndex((group) => group.end > this.shown.start));
+  }
+
+  stepsOf({ start, end }) {
+    return this.page.steps.slice(start, end);
+  }
+
+  /** A word or a piece above a bar for its entropy; clicking it is moving the slider. */
+  chip(index, share) {
+    const { label, start } = this.groups[index];
+    const words = this.page.out_words;
     const bar = element("span", { class: "chip-bar" });
-    bar.style.width = `${(100 * step.entropy) / highest}%`;
-    const title = `Step ${index + 1}: ${bits(step.entropy)} bits`;
-    const chip = element("button", { type: "button", class: "chip", tabindex: "-1", title });
-    chip.append(tokenElement(step.token), bar);
+    bar.style.width = `${100 * share}%`;
+    const kind = words[start] === words[start - 1] ? "chip" : "chip begins";
+    const chip = element("button", { type: "button", class: kind, tabindex: "-1" }, tokenElement(label), bar);
     chip.addEventListener("click", () => this.show(index));
     return chip;
   }
 
   show(index) {
-    if (index === this.index) return;
-    this.strip.children[this.index]?.classList.remove("at");
-    this.strip.children[index].classList.add("at");
-    this.index = index;
-    const { steps } = this.page;
-    const step = steps[index];
+    this.shown = this.groups[index];
+    [...this.strip.children].forEach((chip, i) => chip.classList.toggle("at", i === index));
+    const number = `Step ${index + 1} of ${this.groups.length}`;
     this.slider.value = index;
-    this.slider.setAttribute("aria-valuetext", `step ${index + 1} of ${steps.length}: ${plain(step.token)}`);
-    document.getElementById("step-number").textContent = `Step ${index + 1} of ${steps.length}`;
-    const prefix = document.getElementById("step-prefix");
-    prefix.dir = this.strip.dir;
-    const before = steps.slice(0, index).map((one) => one.token);
+    this.slider.setAttribute("aria-valuetext", `${number}: ${plain(this.shown.label)}`);
+    byId("step-number").textContent = number;
+    const before = this.page.steps.slice(0, this.shown.start).map((one) => one.token);
     const muted = element("span", { class: "muted" }, joined(before));
-    prefix.replaceChildren(muted, element("strong", {}, plain(step.token)));
+    this.prefix.replaceChildren(muted, element("strong", {}, plain(this.shown.label)));
+    byId("candidates").replaceChildren(...this.stepsOf(this.shown).map((step, i, all) => this.choice(step, i, all)));
+    this.onStep(this.shown.start, this.shown.end - 1);
+  }
+
+  /** The likeliest pieces of a step; a word of several pieces has several steps. */
+  choice(step, i, all) {
     const equal = Math.exp(step.entropy);
-    document.getElementById("entropy").replaceChildren(
-      "As uncertain as a choice among ",
-      element("strong", {}, equal.toFixed(equal < 10 ? 1 : 0)),
-      ` equally likely pieces (entropy: ${bits(step.entropy)} bits).`,
-    );
-    document.getElementById("candidates").replaceChildren(...this.candidates(step));
-    this.onStep(index);
-  }
-
-  candidates(step) {
+    const number = all.length > 1 ? `Piece ${i + 1} of ${all.length}: as` : "As";
+    const said = element("p", {}, `${number} uncertain as a choice among `);
+    said.append(element("strong", {}, equal.toFixed(equal < 10 ? 1 : 0)));
+    said.append(` equally likely pieces (entropy: ${(step.entropy / Math.LN2).toFixed(2)} bits).`);
     const isAmong = step.candidates.some((one) => one.id === step.id);
-    const shown = isAmong ? step.candidates : [...step.candidates, step];
-    const share = ({ token, id, log_prob }) => ({ label: token, share: Math.exp(log_prob), isChosen: id === step.id });
-    return shareRows(shown.map(share));
+    const shares = (isAmong ? step.candidates : [...step.candidates, step]).map(({ token, id, log_prob }) => {
+      return { label: token, share: Math.exp(log_prob), mark: id === step.id ? this.data.mark : "" };
+    });
+    return element("div", {}, said, shareList("The ten likeliest next pieces", shares));
   }
-}
-
-/** Nats as bits, with two decimals. */
-function bits(nats) {
-  return (nats / Math.LN2).toFixed(2);
 }
 
 /** Pieces as a text that ends in a space where a word follows; SentencePiece's marks become spaces. */

@@ -17,7 +17,7 @@ function svg(name, attributes, ...children) {
 /** The beam search as a tree: a column a step, the best path along the top. No two edges cross. */
 class SearchTree {
   constructor(search, box, readout) {
-    Object.assign(this, { search, box, readout, chosen: null, step: 0, showsPruned: true });
+    Object.assign(this, { search, box, readout, chosen: null, steps: [0, 0], showsPruned: true });
     this.nodes = new Map(search.nodes.map((node) => [node.id, { ...node, children: [] }]));
     for (const node of this.nodes.values()) {
       node.from = node.parent === null ? null : this.nodes.get(node.parent);
@@ -74,7 +74,7 @@ class SearchTree {
     const attributes = { width, height, viewBox, role: "tree", "aria-label": label };
     this.drawing = svg("svg", attributes, this.band, this.edges, nodes);
     this.box.replaceChildren(this.drawing);
-    this.showStep(this.step, false);
+    this.showSteps(...this.steps, false);
   }
 
   edge(node) {
@@ -97,6 +97,7 @@ class SearchTree {
       "data-id": node.id, "aria-level": node.depth + 1, "aria-label": this.describe(node),
     };
     node.group = svg("g", attributes, svg("rect", outline), piece, " ", chance);
+    node.group.shows = node;
     const [right, top] = [x + width - 13, y + 7];
     if (node.state === "pruned") {
       node.group.append(svg("path", { d: `M${right} ${top}l6 6m0 -6l-6 6`, class: "cross" }));
@@ -134,25 +135,25 @@ class SearchTree {
   }
 
   choose(node) {
-    this.chosen?.group.setAttribute("tabindex", "-1");
     this.chosen?.group.setAttribute("aria-selected", "false");
     this.chosen = node;
-    node.group.setAttribute("tabindex", "0");
+    moveTabStop(this.box, node.group);
     node.group.setAttribute("aria-selected", "true");
     this.show(node);
   }
 
-  /** Mark the column of a step of decoding, and scroll to it unless it is in view. */
-  showStep(step, scrolls = true) {
-    this.step = step;
-    const place = this.places[step + 1];
-    this.band.classList.toggle("hidden", !place);
-    if (!place) return;
-    this.band.setAttribute("x", place.x - 6);
-    this.band.setAttribute("width", place.width + 12);
+  /** Mark the columns of the steps of decoding from `first` to `last`, and scroll to them unless they are in view. */
+  showSteps(first, last, scrolls = true) {
+    this.steps = [first, last];
+    const places = this.places.slice(first + 1, last + 2);
+    this.band.classList.toggle("hidden", !places.length);
+    if (!places.length) return;
+    const [start, end] = [places[0].x, places.at(-1).x + places.at(-1).width];
+    this.band.setAttribute("x", start - 6);
+    this.band.setAttribute("width", end - start + 12);
     const { scrollLeft, clientWidth } = this.box;
-    const isSeen = place.x >= scrollLeft && place.x + place.width <= scrollLeft + clientWidth;
-    if (scrolls && !isSeen) this.box.scrollLeft = place.x - clientWidth / 3;
+    const isSeen = start >= scrollLeft && end <= scrollLeft + clientWidth;
+    if (scrolls && !isSeen) this.box.scrollLeft = start - clientWidth / 3;
   }
 
   showPruned(isShown) {
@@ -164,28 +165,18 @@ class SearchTree {
   }
 
   listen() {
-    const nodeOf = (event) => this.nodes.get(Number(event.target.closest("[data-id]")?.dataset.id));
-    this.box.addEventListener("pointerover", (event) => {
-      if (event.pointerType !== "touch") this.show(nodeOf(event) ?? this.chosen);
-    });
-    this.box.addEventListener("pointerleave", () => this.show(this.chosen));
-    this.box.addEventListener("click", (event) => nodeOf(event) && this.choose(nodeOf(event)));
+    follow(this.box, (node) => this.show(node ?? this.chosen), (node) => this.choose(node));
     this.box.addEventListener("keydown", (event) => {
       const node = this.chosen;
-      const to = {
-        ArrowRight: () => node.children.find((child) => this.showsPruned || child.state !== "pruned"),
-        ArrowLeft: () => node.from,
-        ArrowUp: () => node.column[node.place - 1],
-        ArrowDown: () => node.column[node.place + 1],
-        Home: () => this.root,
-        End: () => this.nodes.get(this.search.best),
-      }[event.key];
-      if (!to) return;
-      event.preventDefault();
-      const target = to();
-      if (!target) return;
-      this.choose(target);
-      target.group.focus();
+      const target = moveFocus(event, {
+        ArrowRight: node.children.find((child) => this.showsPruned || child.state !== "pruned")?.group,
+        ArrowLeft: node.from?.group,
+        ArrowUp: node.column[node.place - 1]?.group,
+        ArrowDown: node.column[node.place + 1]?.group,
+        Home: this.root.group,
+        End: this.nodes.get(this.search.best)?.group,
+      });
+      if (target) this.choose(target.shows);
     });
   }
 }

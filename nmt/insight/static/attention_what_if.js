@@ -6,18 +6,9 @@ const LONG = 280; // characters of a translation; a longer one scrolls away
 class WhatIf {
   constructor(page, data, box, result) {
     Object.assign(this, { page, data, box, result, chosen: null });
-    box.dir = isRightToLeft(page.tgt) ? "rtl" : "ltr";
+    box.dir = direction(page.tgt);
     result.classList.toggle("stays", page.tgt.length < LONG);
-    box.addEventListener("focusin", (event) => {
-      this.moveTabStop(event.target);
-      if (event.target.matches(":focus-visible")) this.show(event.target.alternative);
-    });
-    box.addEventListener("focusout", () => this.show(this.chosen));
-    box.addEventListener("pointerover", (event) => {
-      if (event.pointerType !== "touch") this.show(event.target.closest("button")?.alternative ?? this.chosen);
-    });
-    box.addEventListener("pointerleave", () => this.show(this.chosen));
-    box.addEventListener("click", (event) => this.choose(event.target.closest("button")));
+    follow(box, (alternative) => this.show(alternative ?? this.chosen), (alternative) => this.choose(alternative));
     box.addEventListener("keydown", (event) => this.pressed(event));
   }
 
@@ -26,10 +17,9 @@ class WhatIf {
     this.chosen = null;
     this.box.replaceChildren(...this.data.rows("cross", unit).map((group) => this.column(group, unit)));
     this.buttons = [...this.box.querySelectorAll("button")];
-    this.moveTabStop(this.buttons[0]);
-    this.show(null);
-    const chance = (button) => button.alternative.chance;
-    this.choose(this.buttons.reduce((best, one) => (best && chance(best) >= chance(one) ? best : one), null));
+    moveTabStop(this.box, this.buttons[0]);
+    const all = this.buttons.map((button) => button.shows);
+    this.choose(all.reduce((best, one) => (best && best.chance >= one.chance ? best : one), null));
   }
 
   column(group, unit) {
@@ -41,7 +31,7 @@ class WhatIf {
       const button = element("button", { type: "button", tabindex: "-1" }, tokenElement(alternative.label), " ");
       const instead = element("span", { class: "hidden-text" }, ` instead of ${plain(group.label)}`);
       button.append(share(alternative.chance), instead);
-      button.alternative = { ...alternative, was: group.label, own };
+      button.shows = { ...alternative, was: group.label, own };
       made.append(button);
     }
     const rest = shown.reduce((sum, one) => sum - one.chance, 1 - own);
@@ -49,11 +39,9 @@ class WhatIf {
     return made;
   }
 
-  choose(button) {
-    if (!button) return;
-    const isSame = button.alternative === this.chosen;
-    for (const one of this.buttons) one.setAttribute("aria-pressed", String(one === button && !isSame));
-    this.chosen = isSame ? null : button.alternative;
+  choose(alternative) {
+    this.chosen = alternative === this.chosen ? null : alternative;
+    for (const one of this.buttons) one.setAttribute("aria-pressed", String(one.shows === this.chosen));
     this.show(this.chosen);
   }
 
@@ -72,19 +60,15 @@ class WhatIf {
     this.result.replaceChildren(said, marked(after, "ins", page.tgt_lang), marked(before, "del", page.tgt_lang), score);
   }
 
-  /** What the model's own score says of another translation. */
+  /** What the score says of another translation. */
   compared(score) {
-    const { search, is_own } = this.page;
+    const { search, is_own, steps } = this.page;
     const best = search.nodes.find((node) => node.id === search.best);
-    if (!best || !is_own) return `Score ${decimal(score)} (nearer to 0 is better).`;
-    const likes = decimal(score) === decimal(best.score) ? "it as much" : score < best.score ? "it less" : "it more";
-    const scores = `score ${decimal(score)} instead of ${decimal(best.score)}`;
-    return `The model likes ${likes}: ${scores} (nearer to 0 is better).`;
-  }
-
-  moveTabStop(button) {
-    this.box.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
-    button?.setAttribute("tabindex", "0");
+    const length = Math.max(1, steps.length - 1); // without the end
+    const sum = logProb(this.page, { start: 0, end: steps.length });
+    const own = is_own && best ? best.score : sum / length ** search.length_penalty;
+    const likes = decimal(score) === decimal(own) ? "it as much" : score < own ? "it less" : "it more";
+    return `The model likes ${likes}: score ${decimal(score)} instead of ${decimal(own)} (nearer to 0 is better).`;
   }
 
   pressed(event) {
@@ -94,17 +78,14 @@ class WhatIf {
     const place = reached[at].indexOf(event.target);
     const forward = this.box.dir === "rtl" ? -1 : 1;
     const beside = (step) => reached[at + step]?.[Math.min(place, reached[at + step].length - 1)];
-    const target = {
-      ArrowUp: () => reached[at][place - 1],
-      ArrowDown: () => reached[at][place + 1],
-      ArrowLeft: () => beside(-forward),
-      ArrowRight: () => beside(forward),
-      Home: () => this.buttons[0],
-      End: () => this.buttons.at(-1),
-    }[event.key];
-    if (!target) return;
-    event.preventDefault();
-    target()?.focus();
+    moveFocus(event, {
+      ArrowUp: reached[at][place - 1],
+      ArrowDown: reached[at][place + 1],
+      ArrowLeft: beside(-forward),
+      ArrowRight: beside(forward),
+      Home: this.buttons[0],
+      End: this.buttons.at(-1),
+    });
   }
 }
 
