@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from browser import Browser
 
 SENTENCE = "A man in a blue shirt is standing on a ladder cleaning a window."
-WORD = """
-    document.querySelectorAll(".tgt-word")[6].click();
-    document.activeElement.blur();"""
 CHOSEN = """
     document.getElementById("attention").scrollIntoView();
     document.querySelectorAll("#heads button")[11].click();
@@ -54,10 +51,10 @@ class Picture:
 
 
 PICTURES = (
-    Picture("attention", ("attention", SENTENCE), WORD, height=1100),
-    Picture("attention-search", ("attention", SENTENCE), AT_STEP, height=1200),
+    Picture("attention", ("attention", SENTENCE), height=1240),
+    Picture("attention-search", ("attention", SENTENCE), AT_STEP, height=1300),
     Picture("attention-heads", ("attention", SENTENCE), CHOSEN, height=1540),
-    Picture("attention-phone", ("attention", SENTENCE), WORD, width=390, height=1180, dark=True),
+    Picture("attention-phone", ("attention", SENTENCE), width=390, height=1180, dark=True),
     Picture("compare", ("compare",), height=1330),
     Picture("report", ("report", "--with-data"), height=1480),
     Picture("report-phone", ("report", "--with-data"), TO_TRANSLATIONS, width=390, height=1180, dark=True),

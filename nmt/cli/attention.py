@@ -1,7 +1,6 @@
 """`nmt attention`."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +9,7 @@ from typer import Argument, Option
 from nmt.cli import options
 from nmt.errors import ConfigError
 from nmt.runs.folder import open_run
-from nmt.system.console import log
+from nmt.system.console import log, show
 from nmt.system.files import write_text
 
 PICTURES = (".png", ".svg")
@@ -33,8 +32,8 @@ def attention(
 ) -> None:
     """Show a model's attention, how it chose its translation, and the alternatives.
 
-    Without --output, a summary is printed: the source words that each word attends to, and the least certain steps. A
-    page (.html) and .json hold all of it; a picture (.png, .svg) shows attention alone.
+    Without --output, a summary is printed: the source words that each word depends on, and what the least certain words
+    could have been. A page (.html) and .json hold all of it; a picture (.png, .svg) shows attention alone.
     """
     options.check_output(output, ".html", ".png", ".svg", ".json", is_opened=is_opened)
     suffix = "" if output is None else output.suffix.lower()
@@ -60,9 +59,9 @@ def attention(
         return
     explanation = explain(run, source, given_tgt, device or "auto")
     if output is None:
-        from nmt.insight.attention_text import print_explanation
+        from nmt.insight.attention_output import summary
 
-        print_explanation(explanation, sys.stdout)
+        show(*summary(explanation))
         log.info("--output page.html writes all of it as a page: every head, the search, other translations")
         return
     if suffix == ".html":

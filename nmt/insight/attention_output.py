@@ -1,14 +1,15 @@
-"""Attention as a picture (PNG or SVG) and as a page (HTML).
+"""Attention as a picture (PNG or SVG), as a page (HTML), and as a summary for a terminal.
 
 A picture has a panel for each head and for their mean, with the tokens on its axes. A page shows how one translation
-was chosen, and the alternatives.
+was chosen, and the alternatives; the summary has the essence of it.
 """
 
 import io
 import json
 import math
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,11 +20,13 @@ from nmt.errors import ConfigError
 from nmt.insight.drawing import drawing
 from nmt.insight.explanation import Explanation
 from nmt.insight.pages import packed, render
+from nmt.system.console import aligned, styled
 from nmt.system.files import replacing, write_bytes, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from rich.text import Text
 
     from nmt.insight.attention import AttentionMaps, Kind
 
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 PIXELS_PER_INCH = 120  # of a PNG
 MAX_PIXELS = 80_000_000  # 4 bytes each while it is drawn, and in the program that shows it
 MAX_LABEL = 24  # characters of a token
+MAX_UNSURE = 5  # words of a summary with alternatives
+MAX_SHOWN = 2  # alternatives, and source words, of a word
+MIN_SHARE = 0.1  # of a source word
+CERTAIN = 0.9  # the probability of a word whose alternatives do not matter
 
 # Labels of the rows (y) and columns (x) of each kind.
 AXES = {
@@ -247,3 +254,82 @@ def page_of(data: dict[str, Any]) -> str:
         explanation=packed(json.dumps(page, ensure_ascii=False).encode()),
         weights=packed(b"".join(array.tobytes() for array in weights.values())),
     )
+
+
+class WordSummary(NamedTuple):
+    """A word of a translation, and how the model came to it."""
+
+    text: str
+    probability: float
+    """The product of those of its pieces."""
+    sources: list[tuple[str, float]]
+    """The source words that it depends on most, and their shares of gradient times input."""
+    others: list[tuple[str, float]]
+    """Likely other words and their probabilities, without those that lead to the same translation."""
+
+
+def summary(explanation: Explanation) -> "Iterator[Text]":
+    """Yield what fits a terminal: both texts, and a table of the words; the least certain have alternatives."""
+    words = word_summaries(explanation)
+    unsure = [one for one in sorted(words, key=lambda one: one.probability) if one.probability < CERTAIN][:MAX_UNSURE]
+    rows: list[list[str | Text]] = [["", "probability", "depends on", "could have been"]]
+    for one in words:
+        others = _listed(one.others) if one in unsure else ""
+        name = styled(one.text, "bold" if one in unsure else "")
+        rows.append([name, _percent(one.probability), _listed(one.sources), others])
+    yield from (styled(explanation.src), styled(explanation.tgt, "bold"), styled(""))
+    yield aligned(rows, left=(0, 2, 3), has_head=True)
+
+
+def word_summaries(explanation: Explanation) -> list[WordSummary]:
+    """The words of a translation, without its end."""
+    maps, log_probs = explanation.maps, [step.log_prob for step in explanation.steps]
+    sources = _positions(maps.src_words)[: len(set(maps.src_words)) - (explanation.picture is None)]
+    words = []
+    for pieces in _positions(maps.out_words)[:-1]:
+        weights = explanation.gradients[pieces].mean(axis=0)
+        shares = [(_text([maps.src_tokens[i] for i in of_word]), float(weights[of_word].sum())) for of_word in sources]
+        largest = sorted(shares, key=lambda share: -share[1])[:MAX_SHOWN]
+        options = [
+            (math.exp(sum(log_probs[pieces[0] : one.position]) + one.log_prob), one)
+            for one in explanation.what_if
+            if one.position in pieces
+        ]
+        name = _text([maps.out_tokens[i] for i in pieces])
+        others, texts = {name: 0.0}, {explanation.tgt}
+        for probability, one in sorted(options, key=lambda option: -option[0]):
+            if (other := _text([one.word])) not in others and one.text not in texts:
+                others[other] = probability
+                texts.add(one.text)
+        words.append(
+            WordSummary(
+                text=name,
+                probability=math.exp(sum(log_probs[i] for i in pieces)),
+                sources=[share for share in largest if share[1] >= MIN_SHARE],
+                others=[*others.items()][1 : 1 + MAX_SHOWN],
+            )
+        )
+    return words
+
+
+def _positions(words: Sequence[int]) -> list[list[int]]:
+    """The positions of each word, from the word of each position."""
+    return [[i for i, word in enumerate(words) if word == number] for number in dict.fromkeys(words)]
+
+
+def _text(pieces: Sequence[str]) -> str:
+    """The pieces of a word as text; `end` for the end of a sentence."""
+    whole = re.sub("(<0x[0-9A-F]{2}>)+", _characters, "".join(pieces))
+    return "end" if whole == "</s>" else whole.replace("▁", " ").strip()
+
+
+def _characters(of_bytes: re.Match[str]) -> str:
+    return bytes.fromhex(re.sub("<0x|>", "", of_bytes[0])).decode(errors="replace")
+
+
+def _listed(shares: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {_percent(share)}" for name, share in shares)
+
+
+def _percent(share: float) -> str:
+    return "<1%" if share < 0.01 else f"{share:.0%}"
