@@ -146,6 +146,10 @@ class Browser:
 
         return np.asarray(Image.open(io.BytesIO(self.screenshot())).convert("RGB"))
 
+    def print_media(self, is_printed: bool) -> None:
+        """Lay the page out as for paper, or as for the screen."""
+        self._cdp("Emulation.setEmulatedMedia", media="print" if is_printed else "")
+
     def before_scripts(self, script: str) -> str:
         """Run a script in every page before its own; returns a name for `no_longer`."""
         name: str = self._cdp("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
@@ -156,6 +160,12 @@ class Browser:
 
     def allow_scripts(self, allowed: bool) -> None:
         self._cdp("Emulation.setScriptExecutionDisabled", value=not allowed)
+
+    def clipboard(self) -> str:
+        """The text that was copied last."""
+        self._cdp("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+        text: str = self.run("return navigator.clipboard.readText()")
+        return text
 
     def _cdp(self, command: str, **parameters: object) -> Any:
         return self._driver.execute_cdp_cmd(command, parameters)

@@ -176,6 +176,144 @@ def test_a_browser_shows_it_in_light_and_dark_at_any_width(reported: RunFolder, 
     assert colours[0] != colours[1]
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+def test_it_is_short_and_everybody_can_use_it(reported: RunFolder, browser: Browser, width: int) -> None:
+    page = reported.report / "index.html"
+    browser.open_page(page, width)
+    browser.check_accessibility()
+    hidden = (
+        "[...document.querySelectorAll('.map, #learning_rate-figure_1')].filter((one) => !one.checkVisibility()).length"
+    )
+    height = "document.documentElement.scrollHeight"
+    closed, maps = browser.run(f"return [{height}, {hidden}]")
+    assert maps == 13  # of twelve examples, and a chart
+    browser.run("document.querySelector('.example summary').focus()")
+    browser.press("Enter")
+    assert browser.run(f"return {hidden}") == maps - 1
+    browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    browser.check_page(page)
+    browser.check_accessibility()
+    assert browser.run(f"return {height}") > closed + 1000
+    cut = "[...document.querySelectorAll('main *')].filter((one) => !one.closest('svg, .scroll, .hidden-text, pre')"
+    assert browser.run(f"return {cut} && one.scrollWidth > one.clientWidth + 1 && one.clientWidth)") == []
+
+
+def test_paper_has_the_whole_page(reported: RunFolder, browser: Browser) -> None:
+    browser.open_page(reported.report / "index.html", 718)  # A4, without its margins
+    browser.print_media(True)
+    try:
+        assert browser.run("return [...document.querySelectorAll('.map')].every((one) => one.checkVisibility())")
+        assert not browser.run(
+            "return [...document.querySelectorAll('nav, button')].some((one) => one.checkVisibility())"
+        )
+        outside = (
+            "const {right, bottom} = one.getBoundingClientRect(), box = one.parentElement.getBoundingClientRect();"
+        )
+        outside += "return right > innerWidth || bottom > box.bottom + 1"
+        assert browser.run(f"return [...document.querySelectorAll('table')].filter((one) => {{{outside}}})") == []
+    finally:
+        browser.print_media(False)
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_a_chart_shows_the_values_of_an_update(reported: RunFolder, browser: Browser, width: int) -> None:
+    records = [json.loads(line) for line in reported.metrics_file.read_text().splitlines()]
+    losses = {
+        kind: {one["step"]: one["loss"] for one in records if one["kind"] == kind} for kind in ("train", "validation")
+    }
+
+    def expected(step: int) -> str:
+        parts = [f"update {step}"]
+        for name, kind in (("training", "train"), ("validation", "validation")):
+            near = min(losses[kind], key=lambda other: (abs(other - step), other))
+            value = float(f"{losses[kind][near]:.4g}")
+            parts.append(f"{name} {value:.12f}".rstrip("0") + (f" (update {near})" if near != step else ""))
+        return ", ".join(parts)
+
+    def found() -> str:
+        text, read = browser.run(f"return [{readout}, chart.ariaValueText]")
+        assert text == read
+        return read
+
+    browser.open_page(reported.report / "index.html", width)
+    chart = "document.querySelector('.chart')"
+    readout = f"[...{chart}.nextElementSibling.childNodes].map((one) => one.textContent).join(', ')"
+    browser.run("globalThis.chart = " + chart)
+    steps = sorted({*losses["train"], *losses["validation"]})
+    assert found() == expected(steps[-1])
+    browser.run("chart.focus()")
+    for key, step in (("Home", steps[0]), ("ArrowRight", steps[1]), ("ArrowLeft", steps[0]), ("End", steps[-1])):
+        browser.press(key)
+        assert found() == expected(step)
+    # The picture's own lines lead through the same places.
+    for colour, number, step in (("accent", 0, steps[0]), ("warm", 0, 250), ("warm", 1, 500)):
+        place = browser.run(
+            "const [colour, number] = arguments;"
+            "const line = [...chart.querySelectorAll('path')].find((one) => one.style.stroke === `var(--${colour})`);"
+            "const corner = line.getAttribute('d').match(/[\\d.]+ [\\d.]+/g)[number].split(' ');"
+            "const {x, y} = new DOMPoint(...corner).matrixTransform(line.getScreenCTM()); return [x, y]",
+            colour,
+            number,
+        )
+        browser.tap(*place) if width < 600 else browser.move_pointer(*place)
+        assert found() == expected(step)
+        mark = "const {left, top, width} = chart.querySelectorAll('circle')[arguments[0]].getBoundingClientRect();"
+        centre = browser.run(f"{mark} return [left + width / 2, top + width / 2]", int(colour == "warm"))
+        assert centre == pytest.approx(place, abs=1)
+
+
+def test_a_command_is_copied(reported: RunFolder, browser: Browser) -> None:
+    page = reported.report / "index.html"
+    command = "nmt train runs/copy/config.yaml --name copy-again"
+    browser.open_page(page)
+    assert browser.text("#repeat ~ .command button") == "Copy"
+    browser.run("document.querySelector('#repeat ~ .command button').focus()")
+    browser.press("Enter")
+    browser.wait("document.activeElement.textContent === 'Copied'")
+    assert browser.clipboard() == command
+    name = browser.before_scripts("delete Navigator.prototype.clipboard")
+    try:
+        browser.open_page(page)
+        browser.click(*browser.centre("#repeat ~ .command button"))
+        browser.wait("document.querySelector('#repeat ~ .command button').textContent.startsWith('Selected')")
+        assert browser.run("return getSelection().toString()") == command
+    finally:
+        browser.no_longer(name)
+
+
+def test_the_curves_of_a_second_run_are_drawn_too(
+    solved: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Browser
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, other = copied(solved, tmp_path), RunFolder(Path("runs/other"))
+    shutil.copytree(run.path, other.path)
+    config = other.config_file.read_text()
+    other.config_file.write_text(re.sub(r"(?m)^  max_steps: 500", "  max_steps: 400", config))
+    records = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
+    kept = [one | {"loss": 9.5} for one in records if one["kind"] == "train" and one["step"] <= 400]
+    other.metrics_file.write_text("".join(json.dumps(one) + "\n" for one in kept))
+    code, stdout, _ = cli("report", "--model", "copy", "--overlay", "other")
+    assert code == 0
+    page = Path(stdout.strip())
+    for width in (1400, 390):
+        browser.open_page(page, width)
+        browser.check_page(page)
+        browser.check_accessibility()
+        shown = browser.text(".readout").split("\n")
+        assert [re.sub(r" \d.*", "", one) for one in shown] == [
+            "update",
+            "copy: training",
+            "other: training",
+            "copy: validation",
+        ]
+        assert "other: training 9.5 (update 399)" in shown
+        assert browser.text("#differences ~ .scroll tbody").split() == ["training.max_steps", "500", "400"]
+    other.metrics_file.unlink()
+    code, stdout, stderr = cli("report", "--model", "copy", "--overlay", "other")
+    assert (code, stdout) == (2, "")
+    assert re.match("nmt: --overlay runs/other: .*metrics.jsonl", stderr)
+
+
 def test_test_scores_are_those_of_the_evaluation(reported: RunFolder) -> None:
     text = text_of((reported.report / "index.html").read_text(encoding="utf-8"))
     hypotheses = (reported.evaluation / "test.hyp").read_text().splitlines()
