@@ -33,7 +33,9 @@ AT_STEP = """
     step.dispatchEvent(new Event("input"));
     document.getElementById("choice-title").scrollIntoView();"""
 
-TO_TRANSLATIONS = "document.getElementById('translations').scrollIntoView();"
+TO_TRANSLATIONS = """
+    document.querySelector(".example details").open = true;
+    document.getElementById("translations").scrollIntoView();"""
 
 
 @dataclasses.dataclass(frozen=True)
