@@ -504,7 +504,7 @@ def test_a_report_and_a_comparison_name_vectors_by_their_row(
     rows = [random.standard_normal((length, 6)) for length in lengths]
     write_ragged(Path("val"), rows, "float16")
     code, out, err = cli("report", "--with-data")
-    assert (code, out, err) == (0, "runs/vectors/report/index.html\n", "")
+    assert (code, out, err) == (0, "runs/vectors/report/index.html\n", "wrote runs/vectors/report/README.md\n")
     page = Path(out.strip()).read_text(encoding="utf-8")
     assert "The validation set has changed since the training" in page
     shown = re.findall(
