@@ -86,7 +86,7 @@ def _charts(report: Report) -> Iterator[Chart]:
             yield curves(name, title, "", lines, runs=len(report.trainings.names))
     if report.validation is not None and report.validation.lengths:
         values = [
-            (one.label, one.score or 0.0, f"{one.score or 0:.1f}\n{one.count:,} lines")
+            (one.label, one.score or 0.0, f"{one.score or 0:.1f}\n{one.count:,} line{'s' * (one.count != 1)}")
             for one in report.validation.lengths
         ]
         yield bars("length", "BLEU by source length", "BLEU", values)
