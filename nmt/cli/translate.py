@@ -34,6 +34,7 @@ class _FileOptions:
     split_sentences: Annotated[bool | None, Option(help="Translate by sentence. Default: only typed text.")] = None
     tgt_tag: Annotated[str | None, Option(metavar="TAG", help="Target language of a multilingual model: deu.")] = None
     devices: Annotated[str | None, Option(metavar="D,D,...", help="Share lines among devices: cuda:0,cuda:1.")] = None
+    shard: Annotated[str | None, Option(metavar="I/N", help="Only part I of N of --input: 3/16.")] = None
     output: Annotated[Path | None, Option(metavar="FILE", help="Output. Default: standard output.")] = None
     resume: Annotated[bool, Option("--continue", help="Resume an unfinished --output, or start it.")] = False
     alignments: Annotated[Path | None, Option(metavar="FILE", help="Write word alignments (0-0 2-1) here.")] = None
@@ -55,6 +56,8 @@ class _FileOptions:
             raise ConfigError("--continue needs --input FILE and --output FILE")
         if self.resume and (pipes := [path for path in (self.input, self.prefixes) if path and path.is_fifo()]):
             raise ConfigError(f"--continue rereads its input, which a pipe does not allow: {pipes[0]}; name a file")
+        if self.shard is not None and not (self.input and self.input.is_file()):
+            raise ConfigError("--shard takes a part of a file: give --input FILE")
         if self.devices is not None and device is not None:
             raise ConfigError("--device names a single device, --devices several; give one of the two")
         if self.devices is not None and (has_text or (not self.input and sys.stdin.isatty())):
@@ -111,6 +114,7 @@ def translate(
 
     Several models (--model, repeated) form an ensemble, which averages their probabilities.
     """
+    from nmt.decoding.blocks import shard_of
     from nmt.decoding.files import Files, made_from, translate_files
     from nmt.decoding.parallel import ParallelTranslator
     from nmt.decoding.translator import as_json, load
@@ -121,6 +125,8 @@ def translate(
     is_typed = bool(text) or (files == Files(None, None) and sys.stdin.isatty())
     by_sentence = is_typed if given.split_sentences is None else given.split_sentences
     given.check_source(runs[0], config.source.type, by_sentence)
+    if files.input and given.shard is not None:
+        files = dataclasses.replace(files, shard=shard_of(files.input, config.source, given.shard))
     decoding = search.settings(config.decoding)
     request = given.request(search, decoding, by_sentence)
     to_json = functools.partial(as_json, n_best=given.n_best or 0, alignment=given.align, tokens=given.tokens)

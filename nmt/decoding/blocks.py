@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from nmt.config.source import SourceConfig
 from nmt.corpora.lines import Readable, line_blocks, opened
 from nmt.decoding.source_text import Item
-from nmt.errors import DataError
+from nmt.errors import ConfigError, DataError
 from nmt.system.console import progress_bar
 
 
@@ -53,13 +53,42 @@ class HashedReader:
         return Beginning(self.size, self._hash.hexdigest())
 
 
+class Shard(NamedTuple):
+    """The part of a file that is translated: the lines or sources from `first` to before `end`, counted from 0."""
+
+    first: int
+    end: int
+    total: int
+    name: str
+    """`3/16 of 1,000 lines`."""
+
+
+def shard_of(path: Path, source: SourceConfig, name: str) -> Shard:
+    """Part `I/N` of a file; the N parts, one after the other, are all of it. `ConfigError` for another name."""
+    number, slash, count = (int(part) if part.isdecimal() else part for part in name.partition("/"))
+    if not (isinstance(number, int) and slash and isinstance(count, int) and 1 <= number <= count):
+        raise ConfigError(f"--shard {name}: give a number and how many there are, from 1/16 to 16/16")
+    if source.type == "text":
+        with opened(path) as file:
+            total, end = 0, b"\n"
+            while data := file.read1(1 << 20):
+                total, end = total + data.count(b"\n"), data[-1:]
+            total += end != b"\n"
+    else:
+        from nmt.corpora.vectors import open_vectors  # imports numpy
+
+        total = len(open_vectors(path, source))
+    return Shard(total * (number - 1) // count, total * number // count, total, f"{name} of {total:,} lines")
+
+
 def text_blocks(
-    path: Path | None, skip: int, record_read: Callable[[Beginning], None] | None = None
+    path: Path | None, skip: int, record_read: Callable[[Beginning], None] | None = None, share: float = 1.0
 ) -> Iterator[list[str]]:
     """Yield the lines after the first `skip`, in blocks, with a progress bar if standard error is a terminal.
 
-    The bar counts the bytes of the file; a pipe, whose size is unknown, has no bar. Before each block of a file,
-    `record_read` is called with the part of the file read so far, which includes the block and may be longer.
+    The bar counts the bytes of the file, of which a `share` is wanted; a pipe, whose size is unknown, has no bar.
+    Before each block of a file, `record_read` is called with the part of the file read so far, which includes the block
+    and may be longer.
     """
     if path is None:
         # A reader of its own: Python aborts if it exits while a thread waits in that of sys.stdin.
@@ -70,7 +99,8 @@ def text_blocks(
             stdin.detach()  # leaves standard input open
         return
     is_file = path.is_file()
-    bar = progress_bar(total=path.stat().st_size, unit="B", unit_scale=True, smoothing=0) if is_file else None
+    size = round(share * path.stat().st_size)
+    bar = progress_bar(total=size, unit="B", unit_scale=True, smoothing=0) if is_file else None
     with opened(path) as file:
         hashed = HashedReader(file)
         for block in line_blocks(hashed, str(path)):

@@ -19,9 +19,10 @@ from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.corpora.hashes import source_hash
 from nmt.corpora.lines import opened, read_lines
-from nmt.decoding.blocks import Beginning, HashedReader, source_blocks, text_blocks
+from nmt.decoding.blocks import Beginning, HashedReader, Shard, source_blocks, text_blocks
 from nmt.decoding.hypothesis import BEST, Request
 from nmt.decoding.parallel import LineTranslator
+from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, RunError, TrainingError
 from nmt.runs.folder import RunFolder
@@ -39,6 +40,8 @@ class Files:
     """None: no alignments are written."""
     prefixes: Path | None = None
     """The text that each line's translation begins with, one per line. None: nothing is forced."""
+    shard: Shard | None = None
+    """The part of the input to translate. None: all."""
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` if a file is named twice, or an output cannot be a file."""
@@ -115,15 +118,19 @@ def translate_files(
     """
     throughput = Throughput()
     start = time.perf_counter()
-    paths = files.outputs()
+    paths, shard = files.outputs(), files.shard
     # `made_from` has the hashes of arrays and images; of a text, which may grow, only the part read is compared.
     text = files.input if source.type == "text" else None
     with OutputFiles(paths, made_from, resume, text) if paths else contextlib.nullcontext() as outputs:
         done, record_read = (outputs.done, outputs.record_read) if outputs else (0, None)
-        blocks = source_blocks(files.input, done, source) if files.input and text is None else None
-        prefixes = prefix if files.prefixes is None else itertools.islice(read_lines(files.prefixes), done, None)
-        lines = blocks or text_blocks(text, done, record_read)
-        for translation in translator.stream(lines, done + 1, prefixes, request):
+        skip = done + (shard.first if shard else 0)
+        end, share = (shard.end, shard.end / max(1, shard.total)) if shard else (None, 1.0)
+        blocks = source_blocks(files.input, skip, source) if files.input and text is None else None
+        lines: Iterator[Sequence[Item]] = blocks or text_blocks(text, skip, record_read, share)
+        if end is not None:
+            lines = _first_of(lines, end - skip)
+        prefixes = prefix if files.prefixes is None else itertools.islice(read_lines(files.prefixes), skip, end)
+        for translation in translator.stream(lines, skip + 1, prefixes, request):
             throughput.lines += 1
             throughput.tokens += translation.num_tokens
             columns = [record(translation)]
@@ -136,6 +143,13 @@ def translate_files(
                 outputs.write(*columns)
     throughput.seconds = time.perf_counter() - start
     return throughput
+
+
+def _first_of(blocks: Iterator[Sequence[Item]], count: int) -> Iterator[Sequence[Item]]:
+    """The first `count` lines of all."""
+    while count > 0 and (block := next(blocks, None)):
+        yield block[:count]
+        count -= len(block)
 
 
 def made_from(
@@ -162,6 +176,7 @@ def made_from(
         "search": decoding.model_dump(mode="json"),
         "engine": engine,
         "--prefixes": prefixes_identity(files.prefixes),
+        "--shard": files.shard.name if files.shard else None,
         **{option: str(value) for option, value in (options or {}).items()},
     }
 

@@ -2,6 +2,7 @@
 
 import bz2
 import contextlib
+import dataclasses
 import functools
 import gc
 import gzip
@@ -30,7 +31,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt
+from nmt.config.source import TEXT
 from nmt.corpora.lines import LINES_BYTES, MAX_LINE_BYTES, line_blocks, opened, read_lines
+from nmt.decoding.blocks import shard_of
 from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_identity, translate_files
 from nmt.decoding.hypothesis import Request
 from nmt.decoding.parallel import ParallelTranslator
@@ -312,6 +315,38 @@ def test_the_bar_shows_the_bytes_of_a_file_that_is_read_once(
 
 
 # --- Output files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+@pytest.mark.parametrize(("size", "count"), [(3000, 1), (3000, 7), (3, 5), (0, 2)])
+@pytest.mark.parametrize("has_prefixes", [False, True])
+def test_shards_are_the_whole_and_resume(
+    tmp_path: Path, size: int, count: int, ending: str, has_prefixes: bool
+) -> None:
+    lines = [f"a line {number}" for number in range(size)]
+    for name in ("in.txt", "prefixes.txt"):
+        (tmp_path / name).write_text("\n".join(lines) + ending * bool(lines))
+    whole = Files(tmp_path / "in.txt", tmp_path / "whole", None, tmp_path / "prefixes.txt" if has_prefixes else None)
+    shards = [shard_of(tmp_path / "in.txt", TEXT, f"{number}/{count}") for number in range(1, count + 1)]
+    outputs = [tmp_path / str(number) for number in range(count)]
+    for shard, output in zip(shards, outputs, strict=True):
+        files, stopping = dataclasses.replace(whole, output=output, shard=shard), Shouting(stop_after=10)
+        if not has_prefixes and shard.end - shard.first > 10:
+            with pytest.raises(KeyboardInterrupt):
+                translate_files(stopping, files, MADE_FROM, resume=True)
+            assert stopping.seen == lines[shard.first : shard.first + 10]
+        translate_files(Repeating() if has_prefixes else Shouting(), files, MADE_FROM, resume=True)
+    translate_files(Repeating() if has_prefixes else Shouting(), whole, MADE_FROM, resume=False)
+    assert b"".join(output.read_bytes() for output in outputs) == whole.output.read_bytes()
+    sizes = [shard.end - shard.first for shard in shards]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("name", ["0/2", "3/2", "1", "1/", "/2", "1/0", "-1/2", "a/b", "1/2/3"])
+def test_no_such_shard(tmp_path: Path, name: str) -> None:
+    (tmp_path / "in.txt").write_text("a line\n")
+    with pytest.raises(ConfigError, match=f"--shard {name}: .*from 1/16"):
+        shard_of(tmp_path / "in.txt", TEXT, name)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -761,6 +796,7 @@ from pathlib import Path
 from nmt.config.inference import DecodingConfig
 from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer
 from nmt.tokenizers.vocabulary import SPECIAL_PIECES
+from nmt.decoding.blocks import shard_of
 from nmt.decoding.files import Files, translate_files
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.translator import Translator
