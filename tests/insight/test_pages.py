@@ -442,7 +442,7 @@ def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_picture", [False, True])
 @pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)])
 def test_a_page_is_accessible(browser: Browser, tmp_path: Path, is_picture: bool, width: int, dark: bool) -> None:
-    data = made_up(8, 2, 4)
+    data = made_up(8, 2, 4, src="Donaudampfschiff fahrtsgesellschaftskapitäns mütze")
     if is_picture:
         pixels = base64.b64encode(bytes(9 * 9 * 3)).decode()
         data |= {"picture": {"size": 9, "grid": 3, "rgb": pixels}, "src_tokens": patch_names(9), "src": "a.png"}
@@ -452,6 +452,11 @@ def test_a_page_is_accessible(browser: Browser, tmp_path: Path, is_picture: bool
     browser.check_accessibility()
     browser.run("for (const one of document.querySelectorAll('.help')) one.open = true")
     browser.run("document.querySelector('[data-kind=decoder]').click()")
+    cut = "[...document.querySelectorAll('.candidate-name, .what-if .token, .chip, .prefix, #tree-readout')]"
+    assert (
+        browser.run(f"return {cut}.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)")
+        == []
+    )
     show_pieces(browser)
     browser.check_accessibility()
     assert browser.run("return document.documentElement.scrollWidth") <= width

@@ -7,6 +7,7 @@ class WhatIf {
   constructor(page, data, box, result) {
     Object.assign(this, { page, data, box, result, chosen: null });
     box.dir = direction(page.tgt);
+    box.lang = page.tgt_lang.replace("_", "-"); // for hyphens
     result.classList.toggle("stays", page.tgt.length < LONG);
     follow(box, (alternative) => this.show(alternative ?? this.chosen), (alternative) => this.choose(alternative));
     box.addEventListener("keydown", (event) => this.pressed(event));
