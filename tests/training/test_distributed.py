@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -263,6 +264,32 @@ def test_torchrun_forwards_a_signal(copy_task: Path) -> None:
     assert records(run)[-1]["step"] == saved + 3
     steps = [record["step"] for record in records(run) if record["kind"] == "train"]
     assert steps == sorted(set(steps))
+
+
+@pytest.mark.slow
+def test_two_machines_follow_the_curve_of_one_process(copy_task: Path) -> None:
+    """Each launcher is a machine's; both meet at the first one's port, as in a Slurm job."""
+    settings = ["training.batches_per_update=2", "model.dropout=0", "training.max_steps=12", "training.log_every=1"]
+    one = trained_by_one(copy_task, "one", *settings)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=job", "--local-addr=localhost"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes=2",
+        "--nproc-per-node=1",
+        *meeting,
+        "-m",
+        "nmt",
+    ]
+    machines = [subprocess.Popen([*launcher, *command("two", *settings)], stderr=subprocess.PIPE) for _ in range(2)]
+    messages = [machine.communicate(timeout=300)[1].decode() for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], messages
+    assert sorted(map(bool, messages)) == [False, True], messages  # one speaks for both
+    assert_same_curve(run_named("two"), one)
 
 
 @pytest.mark.slow
