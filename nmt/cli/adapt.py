@@ -40,7 +40,7 @@ def adapt(
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")
     from nmt.recipes import adapt as recipe
-    from nmt.system.console import aligned, styled
+    from nmt.system.console import styled
     from nmt.training.fine_tuning import table
 
     config, trained, plan = recipe.adapt(base, run, data, keep or (), overrides or (), fresh)
@@ -50,7 +50,7 @@ def adapt(
     line, is_warning = recipe.verdict(changes, plan.general, max_drop)
     tests = [{"is_general": one.name in plan.general, **dataclasses.asdict(one)} for one in changes]
     result = {"run": str(run.path), "result": line, "is_warning": is_warning, "tests": tests}
-    rows = [aligned(table(changes), left=(0, 2), has_head=True)] if changes else []
-    options.show_result(as_json, result, [styled(line, "bold yellow" if is_warning else "bold green"), *rows])
+    tables = [table(changes)] if changes else []
+    options.show_result(as_json, result, [styled(line, "bold yellow" if is_warning else "bold green"), *tables])
     if is_warning:
         raise typer.Exit(3)

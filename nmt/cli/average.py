@@ -8,7 +8,8 @@ from typer import Option
 from nmt.cli.options import DeviceOption, JsonOption, ModelsOption, show_result
 from nmt.errors import ConfigError
 from nmt.runs.folder import open_runs
-from nmt.system.console import joined, styled
+from nmt.runs.history import HIGHER_IS_BETTER
+from nmt.system.console import aligned, styled
 
 if TYPE_CHECKING:  # imported when the command runs
     from rich.text import Text
@@ -43,14 +44,15 @@ def average(
 
 
 def _lines(result: "AveragedRun") -> "Iterator[str | Text]":
-    parts, compared = "the models", "these models"
-    if result.steps:
-        parts, compared = (
-            f"{len(result.steps)} checkpoints (steps {', '.join(map(str, result.steps))})",
-            "the run's model",
-        )
+    parts = (
+        f"{len(result.steps)} checkpoints (steps {', '.join(map(str, result.steps))})" if result.steps else "the models"
+    )
     yield f"{result.average}: the mean of {parts} of {', '.join(result.runs)}"
-    yield f"on the validation set: {compared}, the average"
+    rows: list[list[str | Text]] = [["validation", *result.runs, "average"]]
     for metric, average in result.average_scores.items():
-        values = " ".join(f"{scores[metric].value:6.2f}" for scores in (*result.run_scores, result.average_scores))
-        yield joined("", [f"  {average.name:6} {values}  ", styled(average.signature, "dim")])
+        values = [scores[metric].value for scores in (*result.run_scores, result.average_scores)]
+        best = max(values) if HIGHER_IS_BETTER[metric] else min(values)
+        cells = (styled(f"{value:.2f}", "bold" if value == best else "") for value in values)
+        rows.append([average.name, *cells])
+    yield aligned(rows, has_head=True)
+    yield from (styled(f"{one.name:6} {one.signature}", "dim") for one in result.average_scores.values())

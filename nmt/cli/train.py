@@ -8,7 +8,7 @@ from typer import Option
 
 from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run, run_option
 from nmt.errors import ConfigError
-from nmt.system.console import RESULT, aligned, log
+from nmt.system.console import show
 from nmt.system.distributed import joined
 
 
@@ -36,4 +36,4 @@ def train(
         from nmt.training.fine_tuning import table
 
         if changes := finish(settings, run, trained):
-            log.info(aligned(table(changes), left=(0, 2)), extra=RESULT)
+            show(table(changes), stream=sys.stderr)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.text import Text
 from sacrebleu.metrics.base import Metric as SacreMetric
 from torch import Tensor, nn
 
@@ -27,8 +28,9 @@ from nmt.evaluation.significance import paired_interval
 from nmt.evaluation.stored import Evaluated
 from nmt.runs.base import base_run
 from nmt.runs.folder import RunFolder
+from nmt.runs.history import HIGHER_IS_BETTER
 from nmt.runs.weights import copy_weights, read_weights, weights_of
-from nmt.system.console import log
+from nmt.system.console import aligned, log, styled
 from nmt.system.files import file_sha256, read_json, write_json
 from nmt.training.record import RecordedBase, RecordedCorpus, RecordedFile, read_record, recorded_corpus
 
@@ -227,14 +229,16 @@ def read_forgetting(run: RunFolder) -> list[Forgetting]:
     ]
 
 
-def table(results: Sequence[Forgetting]) -> list[list[str]]:
-    """Rows of cells with a head, for a terminal."""
-    rows = [["test set", "lines", "score", "before", "after", "change", "95% interval"]]
+def table(results: Sequence[Forgetting]) -> Text:
+    """A table for a terminal; changes beyond chance are green or red there."""
+    rows: list[list[str | Text]] = [["test set", "lines", "score", "before", "after", "change", "95% interval"]]
     for result in results:
-        for row in result.rows:
-            figures = [f"{row.before:.2f}", f"{row.after:.2f}", f"{row.change:+.2f}"]
-            rows.append([result.name, f"{result.lines:,}", row.metric, *figures, f"{row.low:+.2f} to {row.high:+.2f}"])
-    return rows
+        for metric, row in zip(result.before, result.rows, strict=True):
+            color = "green" if (row.change > 0) == HIGHER_IS_BETTER[metric] else "red"
+            change = styled(f"{row.change:+.2f}", color if row.low > 0 or row.high < 0 else "")
+            figures = f"{row.before:.2f}", f"{row.after:.2f}", change, f"{row.low:+.2f} to {row.high:+.2f}"
+            rows.append([result.name, f"{result.lines:,}", row.metric, *figures])
+    return aligned(rows, left=(0, 2), has_head=True)
 
 
 def _scored(
