@@ -1,7 +1,7 @@
 """`nmt compare`."""
 
+import dataclasses
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +9,6 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.errors import ConfigError
-from nmt.runs.folder import find_run
 from nmt.system.console import log
 
 
@@ -49,28 +48,20 @@ def compare(
     files = ComparedFiles(ref or (), src, train or (), device or "auto", engine or "auto")
     material = read_material(runs or (), hyp or (), files, scoring.tgt_lang)
     material = material._replace(settings=scoring.settings(material.settings), lowercase=scoring.lowercase)
-    comparison = compare_systems(material, test, samples, with_examples=output is not None)
-    options.show_result(as_json, comparison.for_programs(), [comparison_text(comparison)])
+    comparison = compare_systems(material, test, samples)
+    content = dataclasses.asdict(comparison)
+    del content["trainings"]["histories"]
+    options.show_result(as_json, content, [comparison_text(comparison)])
     if output is not None:
         write_page(comparison, output)
         options.show_written(output, is_opened)
-    if not as_json:
-        _show_next(runs or (), output)
-
-
-def _show_next(names: Sequence[str], output: Path | None) -> None:
-    """Say what to do after a comparison: another seed of each system, and a page."""
     lines = ["next:"]
-    systems = [] if any("," in name for name in names) else list(map(find_run, names))
-    if systems and all(run.has_training_config() for run in systems):
-        lines.append("  another seed of each system, which p says nothing about:")
-        for run in systems:
-            seed = f"training.seed={run.config().training.seed + 1}"
-            command = ["nmt", "train", run.config_file.as_posix(), "--set", seed, "--name", f"{run.name}-2"]
-            lines.append(f"    {shlex.join(command)}")
-        joined = [f"{name},{run.name}-2" for name, run in zip(names, systems, strict=True)]
-        lines.append(f"    {shlex.join(['nmt', 'compare', *joined])}")
     if output is None:
-        lines.append("  all translations as a page: the same command with --output compare.html --open")
-    if len(lines) > 1:
+        lines.append("  all translations that differ: the same command with --output compare.html --open")
+    if runs and len(comparison.trainings.names) == len(runs) and not any("," in name for name in runs):
+        seeds = [f"{name},{Path(name).name}-2" for name in runs]
+        lines.append(
+            f"  another seed of each run (--set training.seed=2 --name NAME-2): nmt compare {shlex.join(seeds)}"
+        )
+    if len(lines) > 1 and not as_json:
         log.info("\n".join(lines))

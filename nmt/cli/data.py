@@ -53,19 +53,10 @@ def data(
         write_page(profile, output)
         options.show_written(output, is_opened)
     if not as_json:
-        _show_next([write] if write else corpora or (), against or (), config, (src_lang, tgt_lang))
-
-
-def _show_next(
-    corpora: Sequence[Path], tests: Sequence[Path], config: Path | None, languages: tuple[str | None, str | None]
-) -> None:
-    """Say what to do after a look at the corpora: train with their configuration, or let one be written."""
-    if config is not None and not corpora:
-        log.info(f"next:\n  nmt train {shlex.quote(str(config))}")
-        return
-    given = zip((*["--test"] * len(tests), "--src-lang", "--tgt-lang"), (*tests, *languages), strict=True)
-    options_given = [part for option, value in given if value is not None for part in (option, str(value))]
-    log.info(f"next:\n  nmt init {shlex.join([*map(str, corpora), *options_given])}")
+        given = [*(("--test", test) for test in against or ()), ("--src-lang", src_lang), ("--tgt-lang", tgt_lang)]
+        init = [*([write] if write else corpora or ()), *(part for pair in given if pair[1] for part in pair)]
+        command = ["train", config] if config and not corpora else ["init", *init]
+        log.info(f"next:\n  nmt {shlex.join(map(str, command))}")
 
 
 def _chosen(

@@ -1,14 +1,15 @@
 """Comparison of systems: scores with their significance, and differences of the translations.
 
-The first system is the baseline.
+The first system is the baseline. Words that systems have right or wrong are counted as in compare-mt (Neubig et al.
+2019), and ordered by how far two systems differ.
 """
 
 import dataclasses
 import itertools
+import operator
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.metrics.bleu import BLEU
@@ -28,14 +29,16 @@ from nmt.evaluation.buckets import (
 )
 from nmt.evaluation.metrics import configured_metrics, make_metrics
 from nmt.evaluation.significance import DEFAULT_SAMPLES, Test, paired_test
-from nmt.insight.changes import Changed, Words, changed_ngrams, changed_sentences, changed_words, word_tags
 from nmt.insight.systems import Material, System, Trainings, TranslatedSet
-from nmt.insight.verdict import OutputScores, SystemScores, best_system, spread_of, verdict
+from nmt.insight.verdict import OutputScores, SystemScores, best_system, verdict
 
 LISTED = 10
-"""Maximum number of sentences, words and n-grams in each list."""
-MAX_EXAMPLE_BYTES = 5_000_000
-"""Maximum size of the examples on a page, all test sets and systems together."""
+"""Maximum number of words in each list."""
+MAX_NGRAM = 4
+MAX_SENTENCE_BYTES = 5_000_000
+"""Maximum size of the sentences on a page, all test sets and systems together."""
+Words = Sequence[Sequence[str]]
+"""The words of each sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +55,17 @@ class BucketTable:
 
 
 @dataclasses.dataclass(frozen=True)
+class Changed:
+    """A word or n-gram that two systems have right, or wrong, a different number of times."""
+
+    text: str
+    expected: int
+    """Occurrences in the references."""
+    counts: tuple[int, int]
+    """The numbers of times in the baseline and in the other system, counted sentence by sentence."""
+
+
+@dataclasses.dataclass(frozen=True)
 class SentenceDifference:
     """A sentence that changed."""
 
@@ -64,36 +78,26 @@ class SentenceDifference:
     """The baseline's and the other system's."""
     scores: tuple[float, float]
     """chrF of the two."""
+    rows: tuple[str, ...]
+    """The rows of the tables that it belongs to: `source length in words: 20 to 29`, `right more often: Hund`."""
 
-
-class PageSentence(NamedTuple):
-    """A sentence that changed, as a page has it."""
-
-    sentence: SentenceDifference
-    tags: frozenset[str]
-    """The rows that it belongs to: `1:20 to 40` is one of the second table of buckets; others as in `word_tags`."""
+    @property
+    def change(self) -> float:
+        """The chrF of the other system minus the baseline's."""
+        return self.scores[1] - self.scores[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Differences:
-    """Differences between a system's first output and the baseline's, at most `LISTED` of each kind, largest first."""
+    """Differences between a system's first output and the baseline's, the largest first."""
 
     system: str
     num_changed: int
     """Number of lines that differ."""
-    better: tuple[SentenceDifference, ...]
-    worse: tuple[SentenceDifference, ...]
-    words_right_more_often: tuple[Changed, ...]
-    words_right_less_often: tuple[Changed, ...]
-    ngrams_too_many: tuple[Changed, ...]
-    ngrams_too_few: tuple[Changed, ...]
-    examples: tuple[PageSentence, ...]
-    """All sentences that changed, or those of the largest changes that fit into a page; none if not asked for."""
-
-    @property
-    def listed(self) -> tuple[tuple[Changed, ...], ...]:
-        """All lists of words and n-grams."""
-        return self.words_right_more_often, self.words_right_less_often, self.ngrams_too_many, self.ngrams_too_few
+    words: dict[str, tuple[Changed, ...]]
+    """At most `LISTED` for each of `right more often`, `right less often`, and so on for `_KINDS`."""
+    sentences: tuple[SentenceDifference, ...]
+    """All that changed, or as many as fit into a page."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,19 +127,8 @@ class Comparison:
     test_sets: tuple[ComparedSet, ...]
     trainings: Trainings
 
-    def for_programs(self) -> dict[str, object]:
-        """Everything but what only a page shows."""
-        content = dataclasses.asdict(self)
-        del content["trainings"]
-        for test_set in content["test_sets"]:
-            for one in test_set["differences"]:
-                del one["examples"]
-        return content
 
-
-def compare(
-    material: Material, test: Test = "bs", samples: int | None = None, with_examples: bool = False
-) -> Comparison:
+def compare(material: Material, test: Test = "bs", samples: int | None = None) -> Comparison:
     """Score, test and compare all outputs of the material; `test` and `samples` as in `paired_test`."""
     language, tokenizer, lowercase = material.tgt_lang, material.settings.bleu_tokenizer, material.lowercase
     metrics = configured_metrics(material.settings, language, lowercase)
@@ -144,21 +137,23 @@ def compare(
     views = [[_View(system, one.references, bleu, chrf) for system in one.systems] for one in material.test_sets]
     references = [_words(bleu, one.references[0]) for one in material.test_sets]
     frequencies = _frequencies(material, bleu, [*references, *(view.words for of_set in views for view in of_set)])
-    num_pairs = sum(len(of_systems) - 1 for of_systems in views)
-    room = MAX_EXAMPLE_BYTES // num_pairs if with_examples else 0
+    room = MAX_SENTENCE_BYTES // sum(len(of_systems) - 1 for of_systems in views)
     test_sets = []
     for one, of_systems, ref_words in zip(material.test_sets, views, references, strict=True):
-        scores = _scores(one, metrics, bleu, test, samples)
-        buckets = _buckets(one, of_systems, ref_words, frequencies)
+        scores = beside_best = _scores(one.systems, one.references, metrics, bleu, test, samples)
+        if len(scores) > 2 and (best := best_system(scores)):
+            order = sorted(one.systems, key=lambda system: system is not one.systems[best])
+            first = dict(itertools.islice(metrics.items(), 1))
+            beside_best = _scores(order, one.references, first, bleu, test, samples)
+        tables = _buckets(one, of_systems, ref_words, frequencies)
         differences = [
-            _differences(one, of_systems[0], view, ref_words, _Rows(buckets, number, frequencies), room)
-            for number, view in enumerate(of_systems[1:], 1)
+            _differences(one, of_systems, number, ref_words, tables, room) for number in range(1, len(of_systems))
         ]
-        num_lines, num_changed = len(one.references[0]), [each.num_changed for each in differences]
-        sentences = verdict(scores, num_changed, num_lines, _best_ps(one, metrics, scores, test, samples))
+        num_lines = len(one.references[0])
+        sentences = verdict(scores, beside_best, [each.num_changed for each in differences], num_lines)
         left_out = "" if one.src is None else one.src.lengths.why_left_out
-        tables = tuple(table for table, _ in buckets)
-        test_sets.append(ComparedSet(one.name, num_lines, scores, sentences, tables, tuple(differences), left_out))
+        buckets = tuple(table for table, _ in tables)
+        test_sets.append(ComparedSet(one.name, num_lines, scores, sentences, buckets, tuple(differences), left_out))
     return Comparison(test, samples or DEFAULT_SAMPLES[test], material.tgt_lang, tuple(test_sets), material.trainings)
 
 
@@ -166,7 +161,6 @@ class _View:
     """The first output of a system, with its words and sentence scores."""
 
     def __init__(self, system: System, references: list[list[str]], bleu: BLEU, chrf: SacreMetric) -> None:
-        self.name = system.outputs[0].name
         self.hypotheses = system.outputs[0].hypotheses
         self.words = _words(bleu, self.hypotheses)
         self.bleu = SentenceStatistics(bleu, self.hypotheses, references)
@@ -188,62 +182,48 @@ def _frequencies(material: Material, bleu: BLEU, texts: Sequence[Words]) -> dict
 
 
 def _scores(
-    test_set: TranslatedSet, metrics: dict[Metric, SacreMetric], bleu: BLEU, test: Test, samples: int | None
+    systems: Sequence[System],
+    references: list[list[str]],
+    metrics: Mapping[Metric, SacreMetric],
+    bleu: BLEU,
+    test: Test,
+    samples: int | None,
 ) -> tuple[SystemScores, ...]:
-    references = test_set.references
-    hypotheses = [output.hypotheses for system in test_set.systems for output in system.outputs]
+    """The scores of systems, each beside the first."""
+    hypotheses = [output.hypotheses for system in systems for output in system.outputs]
     tested = iter(paired_test(metrics, hypotheses, references, test, samples))
     scored: list[SystemScores] = []
-    for system in test_set.systems:
-        outputs = tuple(
+    for system in systems:
+        outputs = [
             OutputScores(one.name, next(tested), bleu.corpus_score(one.hypotheses, references).ratio)
             for one in system.outputs
-        )
-        scores = SystemScores(system.name, outputs, {})
-        baseline = scored[0] if scored else scores
-        for metric in metrics:
-            scores.spread[metric] = spread_of(baseline.values(metric), scores.values(metric), baseline is scores)
-        scored.append(scores)
+        ]
+        scored.append(SystemScores.of(system.name, outputs, scored[0].outputs if scored else outputs))
     return tuple(scored)
 
 
-def _best_ps(
-    test_set: TranslatedSet,
-    metrics: dict[Metric, SacreMetric],
-    systems: Sequence[SystemScores],
-    test: Test,
-    samples: int | None,
-) -> list[float | None]:
-    """The p of each system against the best of three or more, in the first metric: of the first output of each."""
-    metric = next(iter(metrics))
-    best = systems.index(best_system(systems))
-    if len(systems) < 3 or best == 0:
-        return [system.outputs[0].scores[metric].p for system in systems]
-    order = sorted(range(len(systems)), key=lambda number: number != best)
-    hypotheses = [test_set.systems[number].outputs[0].hypotheses for number in order]
-    tested = paired_test({metric: metrics[metric]}, hypotheses, test_set.references, test, samples)
-    ps = dict(zip(order, (scores[metric].p for scores in tested), strict=True))
-    return [ps[number] for number in range(len(systems))]
-
-
-class _Table(NamedTuple):
-    """A table of buckets."""
-
-    table: BucketTable
-    labels: list[list[str]]
-    """The bucket of each system's sentences; empty for a table of words."""
+_Rows = Callable[[int, int], set[str]]
+"""The rows of a table to which a line, from 0, belongs for what it is in a system or in the baseline."""
 
 
 def _buckets(
     test_set: TranslatedSet, systems: Sequence[_View], references: Words, frequencies: dict[str, int] | None
-) -> list[_Table]:
+) -> list[tuple[BucketTable, _Rows]]:
     """Sentences by source length, by length of the translation, and by score; words by frequency."""
 
-    def by_sentence(by: str, values: Sequence[Sequence[float]], edges: Sequence[int], whole: bool = True) -> _Table:
+    def by_sentence(by: str, values: Sequence[Sequence[float]], edges: Sequence[int]) -> tuple[BucketTable, _Rows]:
+        whole = edges is not SENTENCE_SCORES
         columns = [scores_by(one, edges, system.bleu, whole) for one, system in zip(values, systems, strict=True)]
         names = labels(edges, whole)
-        of_lines = [[names[bisect_right(edges, value)] for value in one] for one in values]
-        return _Table(_filled(by, "sentences", "BLEU", columns), of_lines)
+        return (
+            _filled(by, "sentences", "BLEU", columns),
+            lambda system, line: {names[bisect_right(edges, values[one][line])] for one in (0, system)},
+        )
+
+    def of_different_words(system: int, line: int) -> set[str]:
+        before, after = (Counter(systems[one].words[line]) for one in (0, system))
+        counts = [(frequencies or {}).get(word, 0) for word in (before - after) | (after - before)]
+        return {FREQUENCY_LABELS[bisect_right(FREQUENCIES, count)] for count in counts}
 
     tables = []
     if test_set.src is not None and not (lengths := test_set.src.lengths).why_left_out:
@@ -254,12 +234,11 @@ def _buckets(
     ]
     tables.append(by_sentence("translation's length minus reference's, in words", longer, LENGTH_DIFFERENCES))
     scores = [system.sentence_scores for system in systems]
-    tables.append(by_sentence("chrF of the sentence", scores, SENTENCE_SCORES, whole=False))
+    tables.append(by_sentence("chrF of the sentence", scores, SENTENCE_SCORES))
     if frequencies is not None:
         columns = [words_by_frequency(system.words, references, frequencies) for system in systems]
-        tables.append(
-            _Table(_filled("occurrences of the word in the training text", "words", "F-measure", columns), [])
-        )
+        by = "occurrences of the word in the training text"
+        tables.append((_filled(by, "words", "F-measure", columns), of_different_words))
     return tables
 
 
@@ -269,62 +248,103 @@ def _filled(by: str, unit: str, metric: str, columns: Sequence[Sequence[Bucket]]
     return BucketTable(by, unit, metric, tuple(rows[filled[0] : filled[-1] + 1]))
 
 
-class _Rows(NamedTuple):
-    """The rows of all tables of buckets, for a system beside the baseline."""
-
-    tables: Sequence[_Table]
-    system: int
-    frequencies: dict[str, int] | None
-
-    def tags(self, line: int, baseline: Sequence[str], other: Sequence[str]) -> Iterator[str]:
-        """The rows of both translations of a line; by word frequency, those of the words in which they differ."""
-        for number, (_, of_lines) in enumerate(self.tables):
-            if of_lines:
-                yield from (f"{number}:{of_lines[system][line]}" for system in (0, self.system))
-            elif self.frequencies is not None:
-                before, after = Counter(baseline), Counter(other)
-                for word in (before - after) | (after - before):
-                    label = FREQUENCY_LABELS[bisect_right(FREQUENCIES, self.frequencies.get(word, 0))]
-                    yield f"{number}:{label}"
-
-
 def _differences(
-    test_set: TranslatedSet, baseline: _View, system: _View, references: Words, rows: _Rows, room: int
+    test_set: TranslatedSet,
+    systems: Sequence[_View],
+    number: int,
+    references: Words,
+    tables: Sequence[tuple[BucketTable, _Rows]],
+    room: int,
 ) -> Differences:
-    """The differences, with examples of at most `room` bytes."""
-
-    def sentence(line: int) -> SentenceDifference:
-        return SentenceDifference(
-            line + 1,
-            test_set.src.names[line] if test_set.src is not None else None,
-            test_set.references[0][line],
-            (baseline.hypotheses[line], system.hypotheses[line]),
-            (baseline.sentence_scores[line], system.sentence_scores[line]),
-        )
-
-    before, after = baseline.sentence_scores, system.sentence_scores
-    better, worse = (tuple(map(sentence, lines)) for lines in changed_sentences(before, after, LISTED))
-    more, fewer = changed_words(baseline.words, system.words, references, LISTED)
-    too_many, too_few = changed_ngrams(baseline.words, system.words, references, LISTED)
-    changed = [
-        line
-        for line, texts in enumerate(zip(baseline.hypotheses, system.hypotheses, strict=True))
-        if texts[0] != texts[1]
-    ]
-    found = Differences(system.name, len(changed), better, worse, more, fewer, too_many, too_few, ())
-    examples = []
-    for line in sorted(changed, key=lambda line: -abs(after[line] - before[line])):
-        example, words = sentence(line), (baseline.words[line], system.words[line], references[line])
-        room -= _page_bytes(example)
+    """The differences of a system, with sentences of at most `room` bytes."""
+    baseline, system = systems[0], systems[number]
+    words = changed_words(baseline.words, system.words, references, LISTED)
+    texts = list(zip(baseline.hypotheses, system.hypotheses, strict=True))
+    scores = list(zip(baseline.sentence_scores, system.sentence_scores, strict=True))
+    changed = [line for line, (before, after) in enumerate(texts) if before != after]
+    sentences = []
+    for line in sorted(changed, key=lambda line: -abs(scores[line][1] - scores[line][0])):
+        rows = [f"{table.by}: {row}" for table, rows in tables for row in sorted(rows(number, line))]
+        rows += _rows_of_words(words, baseline.words[line], system.words[line], references[line])
+        src = test_set.src.names[line] if test_set.src is not None else None
+        one = SentenceDifference(line + 1, src, test_set.references[0][line], texts[line], scores[line], tuple(rows))
+        room -= _page_bytes(one)
         if room < 0:
             break
-        tags = (*rows.tags(line, *words[:2]), *word_tags(found.listed, *words))
-        examples.append(PageSentence(example, frozenset(tags)))
-    return dataclasses.replace(found, examples=tuple(examples))
+        sentences.append(one)
+    return Differences(test_set.systems[number].outputs[0].name, len(changed), words, tuple(sentences))
 
 
 def _page_bytes(sentence: SentenceDifference) -> int:
-    """The size of an example on a page, at most, unless most of its characters are escaped."""
-    texts = (sentence.src or "", sentence.reference, *sentence.hypotheses)
+    """The size of a sentence on a page, at most, unless most of its characters are escaped."""
+    texts = (sentence.src or "", sentence.reference, *sentence.hypotheses, *sentence.rows)
     units = sum(len(text) if " " not in text else 2 * len(text.split()) for text in sentence.hypotheses)
-    return 1000 + sum(len(text.encode()) for text in texts) + 30 * units
+    return 700 + sum(len(text.encode()) for text in texts) + 30 * units
+
+
+def _right_words(ours: Counter[str], theirs: Counter[str]) -> Counter[str]:
+    return Counter({ngram: count for ngram, count in (ours & theirs).items() if " " not in ngram})
+
+
+def _missing(ours: Counter[str], theirs: Counter[str]) -> Counter[str]:
+    return theirs - ours
+
+
+_KINDS: dict[str, Callable[[Counter[str], Counter[str]], Counter[str]]] = {
+    "right": _right_words,
+    "superfluous": operator.sub,
+    "missing": _missing,
+}
+"""Of a translation's and its reference's n-grams: words of both, n-grams of the first alone, of the second alone."""
+
+
+def changed_words(baseline: Words, other: Words, references: Words, limit: int) -> dict[str, tuple[Changed, ...]]:
+    """Find the words and n-grams of `_KINDS` whose number differs between two systems.
+
+    An n-gram that only occurs inside a longer one of the list is left out.
+
+    >>> changed_words([["a", "b"], ["c"]], [["a", "d"], ["d", "a"]], [["a", "c"], ["c", "d"]], 1)["right more often"]
+    (Changed(text='d', expected=1, counts=(0, 1)),)
+    """
+    ngrams, others, expected = ([_ngrams(words) for words in text] for text in (baseline, other, references))
+    total = Counter(ngram for one in expected for ngram in one.elements())
+    listed = {}
+    for kind, chosen in _KINDS.items():
+        before, after = (
+            Counter(ngram for pair in zip(one, expected, strict=True) for ngram in chosen(*pair).elements())
+            for one in (ngrams, others)
+        )
+        for often, largest in (("more", _largest(after, before, limit)), ("less", _largest(before, after, limit))):
+            listed[f"{kind} {often} often"] = tuple(
+                Changed(ngram, total[ngram], (before[ngram], after[ngram])) for ngram in largest
+            )
+    return listed
+
+
+def _ngrams(words: Sequence[str]) -> Counter[str]:
+    starts = range(len(words))
+    return Counter(" ".join(words[i : i + n]) for n in range(1, MAX_NGRAM + 1) for i in starts if i + n <= len(words))
+
+
+def _largest(more: Counter[str], less: Counter[str], limit: int) -> list[str]:
+    """The n-grams that `more` has more often, the largest difference first; ties by length, then by alphabet."""
+    gaps = more - less
+    found: list[str] = []
+    for ngram in sorted(gaps, key=lambda ngram: (-gaps[ngram], -ngram.count(" "), ngram)):
+        if len(found) == limit:
+            break
+        alike = (longer for longer in found if (more[ngram], less[ngram]) == (more[longer], less[longer]))
+        if not any(f" {ngram} " in f" {longer} " for longer in alike):
+            found.append(ngram)
+    return found
+
+
+def _rows_of_words(
+    listed: Mapping[str, Sequence[Changed]], baseline: Sequence[str], other: Sequence[str], reference: Sequence[str]
+) -> Iterator[str]:
+    """The listed words and n-grams that a sentence has right, or wrong, a different number of times."""
+    before, after, expected = map(_ngrams, (baseline, other, reference))
+    for title, words in listed.items():
+        chosen = _KINDS[title.split()[0]]
+        old, new = chosen(before, expected), chosen(after, expected)
+        yield from (f"{title}: {one.text}" for one in words if old[one.text] != new[one.text])

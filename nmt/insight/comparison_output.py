@@ -1,6 +1,7 @@
 """A comparison as text, and as an HTML page."""
 
 import difflib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,24 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nmt.config.languages import is_without_spaces
-from nmt.config.training import Metric
-from nmt.evaluation.significance import CONFIDENCE_SAMPLES, Interval, TestedScore
-from nmt.insight.changes import Changed
-from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differences, SentenceDifference
+from nmt.evaluation.significance import CONFIDENCE_SAMPLES, Interval
+from nmt.insight.comparison import BucketTable, Comparison, Differences, SentenceDifference
 from nmt.insight.drawing import Chart, Curve, curves
 from nmt.insight.pages import render
 from nmt.insight.systems import Trainings
-from nmt.insight.verdict import SIGNIFICANT, OutputScores, Spread, SystemScores, p_of
+from nmt.insight.verdict import SIGNIFICANT, OutputScores, Result, SeedScores, SystemScores, judge, p_text
 from nmt.runs.history import HIGHER_IS_BETTER, ValidationMetric
-from nmt.system.console import aligned, joined, shortened, styled, terminal_width
+from nmt.system.console import aligned, joined, styled
 from nmt.system.files import write_text
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
-_WIDTH = 100
-"""Columns of settings in files and pipes."""
+COLORS: dict[Result, str] = {"better": "green", "worse": "red"}
 _SHOWN = 3  # sentences of each list; the JSON has more, and the page all that differ
 _CURVES: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "loss": "Loss (lower is better)"}
 
@@ -40,8 +38,10 @@ def comparison_text(comparison: Comparison) -> "Text":
         parts.append(joined("\n", [title, *(f"  {one}" for one in test_set.verdict)]))
         if number == 0 and comparison.trainings.settings:
             parts.append(_settings(comparison.trainings))
-        parts += [*_scores(test_set), _note(notes(comparison, baseline))]
-        if any(len(system.outputs) > 1 for system in test_set.systems):
+        outputs = [output for system in test_set.systems for output in system.outputs]
+        signatures = [f"{one.score.name:8}{one.score.signature}" for one in outputs[0].scores.values()]
+        parts += [_scores(outputs), _note(signatures), _note(notes(comparison, baseline))]
+        if len(outputs) > len(test_set.systems):
             parts += [_seeds(test_set.systems), _note([SEEDS_NOTE])]
         names = [system.outputs[0].name for system in test_set.systems]
         parts += [_buckets(table, names) for table in test_set.buckets]
@@ -51,8 +51,8 @@ def comparison_text(comparison: Comparison) -> "Text":
 
 
 SEEDS_NOTE = (
-    "The gap is the mean minus the baseline's. It exceeds the spread if it is larger than the distance from the lowest "
-    "to the highest seed, in the baseline and in the other system."
+    "The gap is the mean minus the baseline's. It is better or worse if it exceeds the spread: the distance from the "
+    "lowest to the highest seed, in the baseline and in the other system. One seed is not judged beside several."
 )
 
 
@@ -69,113 +69,75 @@ def notes(comparison: Comparison, baseline: str) -> list[str]:
 
 
 def _settings(trainings: Trainings) -> "Text":
-    keys = max(len(key) for key, _ in trainings.settings) + 2
-    width = max(8, ((terminal_width() or _WIDTH) - keys) // len(trainings.names) - 2)
-    rows = [
-        [f"  {key}", *(shortened(value, width).rstrip() for value in values)]
-        for key, values in (("", trainings.names), *trainings.settings)
-    ]
+    rows = [["", *trainings.names], *([f"  {key}", *values] for key, values in trainings.settings.items())]
     title = styled("settings that differ", "bold")
     return joined("\n", [title, aligned(rows, left=range(len(rows[0])), has_head=True)])
 
 
-def p_text(tested: TestedScore, is_baseline: bool) -> str:
-    """Format p: `p 0.012`; nothing for the baseline, `same` without a difference to test."""
-    return "" if is_baseline else p_of(tested.p)
-
-
-def _scores(test_set: ComparedSet) -> "Iterator[Text]":
-    outputs = [output for system in test_set.systems for output in system.outputs]
-    metrics: list[Metric] = list(outputs[0].scores)
-    needed = max(len(output.name) for output in outputs) + 8 + 30 * len(metrics)
-    for shown in [metrics] if needed <= (terminal_width() or needed) else [[metric] for metric in metrics]:
-        yield aligned(_score_rows(outputs, shown), has_head=True)
-    tested = outputs[0].scores.values()
-    yield styled("\n".join(f"  {one.score.name:8}{one.score.signature}" for one in tested), "dim")
-
-
-def _score_rows(outputs: Sequence[OutputScores], metrics: Sequence[Metric]) -> "list[list[str | Text]]":
-    """A row an output: scores in these metrics, the best bold; p in colour where chance hardly explains it."""
-    names = [outputs[0].scores[metric].score.name for metric in metrics]
-    rows: list[list[str | Text]] = [["", *(column for name in names for column in (name, "95%", "")), "length"]]
-    for output in outputs:
-        row: list[str | Text] = [output.name]
-        for metric in metrics:
-            tested, sign = output.scores[metric], 1 if HIGHER_IS_BETTER[metric] else -1
-            is_best = all(sign * (tested.score.value - one.scores[metric].score.value) >= 0 for one in outputs)
-            color = "green" if sign * tested.difference > 0 else "red"
-            is_significant = tested.p is not None and tested.p < SIGNIFICANT
-            row += [
-                styled(f"{tested.score.value:.2f}", "bold" if is_best else ""),
-                f"{tested.interval.low:.2f}–{tested.interval.high:.2f}",
-                styled(f"{p_text(tested, output is outputs[0]):7}", color if is_significant else ""),
-            ]
-        rows.append([*row, f"{output.length_ratio:.3f}"])
-    return rows
+def _scores(outputs: Sequence[OutputScores]) -> "Text":
+    """A part for each metric: the best score bold, p in colour where chance hardly explains the difference."""
+    rows: list[list[str | Text]] = []
+    for metric, first in outputs[0].scores.items():
+        rows.append([styled(cell, "bold") for cell in ("", first.score.name, "95%", "gap", "", "length")])
+        values = [one.scores[metric].score.value for one in outputs]
+        best = max(values) if HIGHER_IS_BETTER[metric] else min(values)
+        for output, value in zip(outputs, values, strict=True):
+            tested, is_first = output.scores[metric], output is outputs[0]
+            color = COLORS.get(judge(metric, values[:1], [value], tested.p).result, "")
+            row: list[str | Text] = [output.name, styled(f"{value:.2f}", "bold" if value == best else "")]
+            row.append(f"{tested.interval.low:.2f}–{tested.interval.high:.2f}")
+            row += ["", ""] if is_first else [f"{tested.difference:+.2f}", styled(p_text(tested.p), color)]
+            rows.append([*row, f"{output.length_ratio:.3f}"])
+    return aligned(rows, left=(0, 4))
 
 
 def _seeds(systems: Sequence[SystemScores]) -> "Text":
-    rows = [["seeds", "", "n", "mean", "deviation", "lowest", "highest", "gap", ""]]
-    metrics: list[Metric] = list(systems[0].spread)
-    for metric in metrics:
-        for number, system in enumerate(systems):
-            spread = system.spread[metric]
-            title = system.outputs[0].scores[metric].score.name if number == 0 else ""
-            deviation = "" if spread.deviation is None else f"{spread.deviation:.2f}"
-            verdict = {None: "", True: "exceeds the spread", False: "within the spread"}[spread.gap_exceeds_spread]
-            gap = f"{spread.gap:+.2f}" if number else ""
-            numbers = [f"{spread.mean:.2f}", deviation, f"{spread.low:.2f}", f"{spread.high:.2f}"]
-            rows.append([title, system.name, str(spread.count), *numbers, gap, verdict])
+    rows = [["seeds", "", "n", "mean", "lowest", "highest", "deviation", "gap", ""]]
+    for metric, tested in systems[0].outputs[0].scores.items():
+        for system in systems:
+            one, is_first = system.seeds[metric], system is systems[0]
+            row = [tested.score.name * is_first, system.name, str(len(system.outputs))]
+            row += [f"{value:.2f}" for value in (one.mean, one.low, one.high)]
+            row.append("" if one.deviation is None else f"{one.deviation:.2f}")
+            rows.append([*row, *(("", "") if is_first else (f"{one.gap:+.2f}", one.result))])
     return aligned(rows, left=(0, 1, 8), has_head=True)
 
 
 def _buckets(table: BucketTable, names: Sequence[str]) -> "Text":
-    digits = max(len(f"({bucket.count:,})") for row in table.rows for bucket in row)
-    rows: list[list[str | Text]] = [["", *names]]
-    for row in table.rows:
-        best = max((one.score for one in row if one.score is not None), default=None)
-        cells = [
-            styled(
-                f"{'-' if one.score is None else f'{one.score:.1f}'} {f'({one.count:,})':>{digits}}",
-                "bold" if one.score == best else "",
-            )
-            for one in row
-        ]
-        rows.append([f"  {row[0].label}", *cells])
+    rows: list[list[str | Text]] = [["", *(cell for name in names for cell in (name, ""))]]
+    for buckets in table.rows:
+        best = max((one.score for one in buckets if one.score is not None), default=None)
+        row: list[str | Text] = [f"  {buckets[0].label}"]
+        for one in buckets:
+            score = "-" if one.score is None else f"{one.score:.1f}"
+            row += [styled(score, "bold" if one.score == best else ""), f"({one.count:,})"]
+        rows.append(row)
     title = styled(f"{table.metric} by {table.by} (number of {table.unit})", "bold")
     return joined("\n", [title, aligned(rows, has_head=True)])
 
 
-def _differences(one: Differences, baseline: str) -> "Iterator[str | Text]":
-    yield styled(f"{one.system} against {baseline}: {one.num_changed:,} lines differ", "bold")
+def _differences(one: Differences, baseline: str) -> "Iterator[Text]":
+    title = styled(f"{one.system} against {baseline}: {one.num_changed:,} lines differ", "bold")
     lists = [
-        ("right more often", _words(one.words_right_more_often)),
-        ("right less often", _words(one.words_right_less_often)),
-        ("n-grams too many", _ngrams(one.ngrams_too_many)),
-        ("n-grams too few", _ngrams(one.ngrams_too_few)),
+        f"  {title:24}{'; '.join(f'{one.text} {one.counts[0]} → {one.counts[1]} of {one.expected}' for one in words)}"
+        for title, words in one.words.items()
+        if words
     ]
-    if any(listed for _, listed in lists):
-        yield "\n".join(f"  {title:18}{'; '.join(listed)}" for title, listed in lists if listed)
-    for title, sentences in (("better", one.better), ("worse", one.worse)):
-        for sentence in sentences[:_SHOWN]:
-            yield _sentence(title, sentence, (baseline, one.system))
+    yield joined("\n", [title, *lists])
+    for result, sign in zip(COLORS, (1, -1), strict=True):
+        changed = (sentence for sentence in one.sentences if sign * sentence.change > 0)
+        for sentence in itertools.islice(changed, _SHOWN):
+            yield _sentence(result, sentence, (baseline, one.system))
 
 
-def _words(words: Sequence[Changed]) -> list[str]:
-    return [f"{one.text} {one.counts[0]} → {one.counts[1]} of {one.expected}" for one in words]
-
-
-def _ngrams(ngrams: Sequence[Changed]) -> list[str]:
-    return [f"{one.text} {one.counts[0]} → {one.counts[1]}" for one in ngrams]
-
-
-def _sentence(title: str, sentence: SentenceDifference, names: tuple[str, str]) -> "Text":
+def _sentence(result: Result, sentence: SentenceDifference, names: tuple[str, str]) -> "Text":
     lines = [] if sentence.src is None else [("source", sentence.src)]
     lines += [("reference", sentence.reference), *zip(names, sentence.hypotheses, strict=True)]
     before, after = sentence.scores
     shown = aligned([["  ", name, text] for name, text in lines], left=(0, 1, 2))
-    color = "green" if after > before else "red"
-    head = joined("", ["  ", styled(title, color), f": line {sentence.line}, chrF {before:.0f} → {after:.0f}"])
+    head = joined(
+        "", ["  ", styled(result, COLORS[result]), f": line {sentence.line}, chrF {before:.0f} → {after:.0f}"]
+    )
     return joined("\n", [head, shown])
 
 
@@ -222,7 +184,7 @@ def _chart(trainings: Trainings) -> Chart | None:
     return None
 
 
-def marked(texts: tuple[str, str], reference: str, by_character: bool) -> tuple[list[Span], list[Span]]:
+def marked(texts: tuple[str, str], reference: str, by_character: bool) -> list[list[Span]]:
     """Split both texts into spans, and mark the words, or characters, that only one of them has.
 
     They are right as often as the reference has them beside those that both have, and wrong otherwise.
@@ -231,34 +193,22 @@ def marked(texts: tuple[str, str], reference: str, by_character: bool) -> tuple[
     [Span(text='a ', kind=''), Span(text='cat', kind='right'), Span(text=' runs', kind='')]
     """
     units = [re.findall(r"(?s)\s+|." if by_character else r"\s+|[^\s\w]|\w+", text) for text in (*texts, reference)]
-    words = [[unit for unit in side if not unit.isspace()] for side in units]
-    matches = difflib.SequenceMatcher(a=words[0], b=words[1], autojunk=False).get_matching_blocks()
-    shared = [{place for match in matches for place in range(match[side], match[side] + match.size)} for side in (0, 1)]
-    return (
-        _spans(units[0], shared[0], Counter(words[2]) - Counter(words[0][place] for place in shared[0])),
-        _spans(units[1], shared[1], Counter(words[2]) - Counter(words[1][place] for place in shared[1])),
-    )
-
-
-def _spans(units: Sequence[str], shared: set[int], expected: Counter[str]) -> list[Span]:
-    """Join neighbours of the same kind; `shared` has the positions, without spaces, of what both texts have."""
-    spans: list[Span] = []
-    position = 0
-    for unit in units:
-        kind: Literal["", "right", "wrong"] = ""
-        if not unit.isspace():
-            if position not in shared:
-                kind = "right" if expected[unit] > 0 else "wrong"
-                expected[unit] -= 1
-            position += 1
-        if spans and spans[-1].kind == kind:
-            spans[-1] = Span(spans[-1].text + unit, kind)
-        else:
-            spans.append(Span(unit, kind))
+    matches = difflib.SequenceMatcher(str.isspace, units[0], units[1], autojunk=False).get_matching_blocks()
+    spans = []
+    for side in (0, 1):
+        shared = {place for match in matches for place in range(match[side], match[side] + match.size)}
+        expected = Counter(units[2]) - Counter(units[side][place] for place in shared)
+        kinds: list[Literal["", "right", "wrong"]] = []
+        for place, unit in enumerate(units[side]):
+            is_unmarked = unit.isspace() or place in shared
+            kinds.append("" if is_unmarked else "right" if expected[unit] > 0 else "wrong")
+            expected[unit] -= not is_unmarked
+        groups = itertools.groupby(zip(units[side], kinds, strict=True), key=lambda pair: pair[1])
+        spans.append([Span("".join(unit for unit, _ in group), kind) for kind, group in groups])
     return spans
 
 
-def _scale(ranges: Iterable[Interval | Spread]) -> Callable[[float], float]:
+def _scale(ranges: Iterable[Interval | SeedScores]) -> Callable[[float], float]:
     """A function from a score to its place on a scale that holds the ranges: 4 to 96, in percent."""
     ends = [end for one in ranges for end in (one.low, one.high)]
     low, high = min(ends), max(ends)

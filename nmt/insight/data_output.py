@@ -39,16 +39,9 @@ def write_page(profile: Profile, path: Path) -> None:
 
     names = [one.name for one in profile.corpora]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    page = render(
-        "data.html",
-        f"{names[0]}{more}",
-        profile=profile,
-        bin_label=bin_label,
-        lengths_line=lengths_line,
-        percent=percent,
-        printable=printable,
-        trimmed=trimmed,
-    )
+    functions = (bin_label, lengths_line, percent, printable, trimmed)
+    named = {function.__name__: function for function in functions}
+    page = render("data.html", f"{names[0]}{more}", profile=profile, **named)
     write_text(path, page)
 
 

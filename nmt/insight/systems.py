@@ -1,5 +1,6 @@
 """Systems of a comparison: runs, and files of translations by any program."""
 
+import dataclasses
 import itertools
 import json
 from collections import Counter
@@ -7,21 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.config.source import TEXT, SourceConfig
+from nmt.config.source import TEXT
 from nmt.config.training import EvaluationConfig
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import Side, sides_of
 from nmt.corpora.vectors import source_names
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.buckets import SourceLengths
-from nmt.evaluation.evaluate import (
-    TestSet,
-    choose_test_sets,
-    evaluate_runs,
-    named_text,
-    read_test_set,
-    reference_language,
-)
+from nmt.evaluation.evaluate import choose_test_sets, evaluate_runs, named_text, read_test_set, reference_language
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.stored import stored_hypotheses
 from nmt.runs.folder import RUNS, RunFolder, open_run
@@ -64,12 +58,6 @@ class Sources(NamedTuple):
     """Lines of text, or the names of vectors and images."""
     lengths: SourceLengths
 
-    @classmethod
-    def of(cls, path: Path, test_set: TestSet, source: SourceConfig, language: str) -> "Sources":
-        """The sources of a test set read from `path`."""
-        lengths = SourceLengths.of(test_set.src, source, language)
-        return cls(test_set.src_lines() if source.type == "text" else source_names(path, source), lengths)
-
 
 class TranslatedSet(NamedTuple):
     """A test set with the outputs of all systems; the first system is the baseline."""
@@ -81,32 +69,27 @@ class TranslatedSet(NamedTuple):
     systems: tuple[System, ...]
 
 
-class Trainings(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Trainings:
     """Records of the runs that were trained here; of several seeds, the first's."""
 
     names: tuple[str, ...] = ()
-    settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Each key that differs, with the value of each run."""
+    settings: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    """The value of each run, for each key that differs."""
     histories: tuple[History, ...] = ()
     """Of each run."""
 
     @classmethod
     def of(cls, runs: Sequence[RunFolder], names: Sequence[str]) -> "Trainings":
         """The records of runs, by their names in a comparison."""
-        flat = [dict(_settings(run.config().model_dump(mode="json"))) for run in runs]
-        keys = dict.fromkeys(itertools.chain.from_iterable(flat))
-        rows = [(key, tuple(one.get(key, "") for one in flat)) for key in keys]
-        differing = tuple((key, values) for key, values in rows if len(set(values)) > 1)
-        return cls(tuple(names), differing, tuple(map(read_history, runs)))
-
-
-def _settings(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each key with its value on one line, as in YAML."""
-    for name, value in section.items():
-        if isinstance(value, dict):
-            yield from _settings(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        settings: dict[str, list[str]] = {}
+        for number, run in enumerate(runs):
+            for key, *values in differences(runs[0].config(), run.config()):
+                first, own = (
+                    value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values
+                )
+                settings.setdefault(key, [first] * len(runs))[number] = own
+        return cls(tuple(names), settings, tuple(map(read_history, runs)))
 
 
 class Material(NamedTuple):
@@ -232,10 +215,13 @@ def _translated_sets(
         of_runs = [[Output(names[run.path], translated[run.path][name]) for run in group] for group in groups]
         of_files = [[Output(names[path], written[path]) for path in group] for group in paths]
         systems = tuple(
-            System(first.name + (f" and {len(others)} more" if others else ""), (first, *others))
+            System(first.name + (f" ({1 + len(others)} seeds)" if others else ""), (first, *others))
             for first, *others in (*of_runs, *of_files)
         )
-        sources = Sources.of(named[name][0].path, test_set, source, src_lang) if runs or files.src else None
+        sources = None
+        if runs or files.src:
+            src = test_set.src_lines() if source.type == "text" else source_names(named[name][0].path, source)
+            sources = Sources(src, SourceLengths.of(test_set.src, source, src_lang))
         yield TranslatedSet(name, sources, test_set.references, systems)
 
 

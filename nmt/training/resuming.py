@@ -167,7 +167,7 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
     """The settings changed since a run was started, a line each; `RunError` if they affect its weights."""
     changed, refused = [], []
     for key, old_value, new_value in differences(old, new):
-        section, _, field = key.partition(".")
+        section, field, *_ = key.split(".")
         if FREE_TO_CHANGE.get(section, set()) & {field, "*"}:
             changed.append(f"{key}: {old_value} -> {new_value}")
         else:
@@ -182,16 +182,20 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
 
 def differences(old: Config, new: Config) -> Iterator[tuple[str, object, object]]:
     """Key, old and new value of each setting that differs."""
-    there, here = (config.model_dump(mode="json") for config in (old, new))
-    for section, fields in there.items():
-        for field in dict.fromkeys((*fields, *here[section])):  # an architecture has keys that another lacks
-            before, now = fields.get(field), here[section].get(field)
-            if before != now:
-                yield f"{section}.{field}", before, now
+    there, here = (dict(_values(config.model_dump(mode="json"))) for config in (old, new))
+    for key in dict.fromkeys((*there, *here)):  # an architecture has keys that another lacks
+        before, now = there.get(key), here.get(key)
+        if before != now:
+            yield key, before, now
     weights = [[files.weight for files in config.data.train] for config in (old, new)]
     if weights[0] != weights[1]:
         before, now = (", ".join(f"{weight:g}" for weight in run_weights) for run_weights in weights)
         yield "data.train.weight", before, now
+
+
+def _values(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in section.items():
+        yield from _values(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
 
 
 def check_same_corpus(then: Mapping[str, str], now: Mapping[str, str], config: Config, run: RunFolder) -> None:

@@ -12,7 +12,7 @@ const ORDERS = {
 };
 const KINDS = { all: () => true, up: (one) => one.change > 0, down: (one) => one.change < 0, same: (one) => one.change === 0 };
 
-/** The sentences of one system against the baseline -> a function that filters them by a row of a table, or by null. */
+/** The sentences of one system against the baseline -> a function that filters them by a row of a table, or by none. */
 function explorer(block) {
   const list = block.querySelector(".sentences");
   if (!list) return () => {};
@@ -30,7 +30,7 @@ function explorer(block) {
 
   function update() {
     const wanted = search.value.trim().toLowerCase();
-    const found = all.filter((one) => KINDS[show.value](one) && one.text.includes(wanted) && (!row || one.tags.includes(`|${row.tag}|`)));
+    const found = all.filter((one) => KINDS[show.value](one) && one.text.includes(wanted) && (!row || one.tags.includes(`|${row}|`)));
     found.sort((a, b) => ORDERS[sort.value](a, b) || a.line - b.line);
     list.replaceChildren(...found.slice(0, limit).map((one) => one.element));
     const left = found.length - limit;
@@ -38,7 +38,7 @@ function explorer(block) {
     more.textContent = `Show ${Math.min(PAGE, left)} more of ${left.toLocaleString("en")}`;
     count.textContent = `${found.length.toLocaleString("en")} ${found.length === 1 ? "sentence" : "sentences"}`;
     clear.hidden = !row;
-    clear.textContent = row ? `Remove the filter “${row.title}”` : "";
+    clear.textContent = row ? `Remove the filter “${row}”` : "";
   }
 
   function restart() {
@@ -65,7 +65,7 @@ for (const section of document.querySelectorAll(".test-set")) {
 
   /** Filter some blocks by the row of a button, or by nothing. */
   const choose = (button, chosen) => {
-    for (const block of chosen) filters.get(block)(button && { tag: button.dataset.tag, title: button.dataset.title });
+    for (const block of chosen) filters.get(block)(button?.dataset.tag);
     for (const other of section.querySelectorAll("button.row")) {
       const owner = other.closest(".differences");
       if (other === button) other.setAttribute("aria-pressed", "true");
