@@ -282,20 +282,14 @@ def _page_bytes(sentence: SentenceDifference) -> int:
     return 700 + sum(len(text.encode()) for text in texts) + 30 * units
 
 
-def _right_words(ours: Counter[str], theirs: Counter[str]) -> Counter[str]:
-    return Counter({ngram: count for ngram, count in (ours & theirs).items() if " " not in ngram})
-
-
-def _missing(ours: Counter[str], theirs: Counter[str]) -> Counter[str]:
-    return theirs - ours
-
-
 _KINDS: dict[str, Callable[[Counter[str], Counter[str]], Counter[str]]] = {
-    "right": _right_words,
+    "right": lambda ours, theirs: Counter({one: count for one, count in (ours & theirs).items() if " " not in one}),
     "superfluous": operator.sub,
-    "missing": _missing,
+    "missing": lambda ours, theirs: Counter({one: count for one, count in (theirs - ours).items() if " " in one}),
 }
-"""Of a translation's and its reference's n-grams: words of both, n-grams of the first alone, of the second alone."""
+"""Of the n-grams of a translation and its reference: words of both, those of the first alone, of the second alone.
+
+A word that is missing more often is right less often, so missing n-grams are longer."""
 
 
 def changed_words(baseline: Words, other: Words, references: Words, limit: int) -> dict[str, tuple[Changed, ...]]:

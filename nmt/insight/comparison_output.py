@@ -17,7 +17,7 @@ from nmt.insight.pages import render
 from nmt.insight.systems import Trainings
 from nmt.insight.verdict import SIGNIFICANT, OutputScores, Result, SeedScores, SystemScores, judge, p_text
 from nmt.runs.history import HIGHER_IS_BETTER, ValidationMetric
-from nmt.system.console import aligned, joined, styled
+from nmt.system.console import aligned, joined, shortened, styled, terminal_width
 from nmt.system.files import write_text
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
 COLORS: dict[Result, str] = {"better": "green", "worse": "red"}
-_SHOWN = 3  # sentences of each list; the JSON has more, and the page all that differ
+_SHOWN_WORDS, _SHOWN_SENTENCES = 5, 3
+"""Of each list; the page and the JSON have more."""
 _CURVES: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "loss": "Loss (lower is better)"}
 
 
@@ -104,13 +105,14 @@ def _seeds(systems: Sequence[SystemScores]) -> "Text":
 
 
 def _buckets(table: BucketTable, names: Sequence[str]) -> "Text":
-    rows: list[list[str | Text]] = [["", *(cell for name in names for cell in (name, ""))]]
+    width = max(12, ((terminal_width() or 1000) - 16) // len(names) - 2)
+    rows: list[list[str | Text]] = [["", *(shortened(name, width) for name in names)]]
     for buckets in table.rows:
         best = max((one.score for one in buckets if one.score is not None), default=None)
         row: list[str | Text] = [f"  {buckets[0].label}"]
         for one in buckets:
             score = "-" if one.score is None else f"{one.score:.1f}"
-            row += [styled(score, "bold" if one.score == best else ""), f"({one.count:,})"]
+            row.append(styled(f"{score} {f'({one.count:,})':>7}", "bold" if one.score == best else ""))
         rows.append(row)
     title = styled(f"{table.metric} by {table.by} (number of {table.unit})", "bold")
     return joined("\n", [title, aligned(rows, has_head=True)])
@@ -118,15 +120,16 @@ def _buckets(table: BucketTable, names: Sequence[str]) -> "Text":
 
 def _differences(one: Differences, baseline: str) -> "Iterator[Text]":
     title = styled(f"{one.system} against {baseline}: {one.num_changed:,} lines differ", "bold")
-    lists = [
-        f"  {title:24}{'; '.join(f'{one.text} {one.counts[0]} → {one.counts[1]} of {one.expected}' for one in words)}"
-        for title, words in one.words.items()
-        if words
-    ]
+    lists = []
+    for kind, words in one.words.items():
+        counts = [
+            f"{word.text} {word.counts[0]} → {word.counts[1]} of {word.expected}" for word in words[:_SHOWN_WORDS]
+        ]
+        lists += [f"  {kind:24}{'; '.join(counts)}"] * bool(words)
     yield joined("\n", [title, *lists])
     for result, sign in zip(COLORS, (1, -1), strict=True):
         changed = (sentence for sentence in one.sentences if sign * sentence.change > 0)
-        for sentence in itertools.islice(changed, _SHOWN):
+        for sentence in itertools.islice(changed, _SHOWN_SENTENCES):
             yield _sentence(result, sentence, (baseline, one.system))
 
 
@@ -193,16 +196,18 @@ def marked(texts: tuple[str, str], reference: str, by_character: bool) -> list[l
     [Span(text='a ', kind=''), Span(text='cat', kind='right'), Span(text=' runs', kind='')]
     """
     units = [re.findall(r"(?s)\s+|." if by_character else r"\s+|[^\s\w]|\w+", text) for text in (*texts, reference)]
-    matches = difflib.SequenceMatcher(str.isspace, units[0], units[1], autojunk=False).get_matching_blocks()
+    words = [[unit for unit in side if not unit.isspace()] for side in units]
+    matches = difflib.SequenceMatcher(a=words[0], b=words[1], autojunk=False).get_matching_blocks()
     spans = []
     for side in (0, 1):
         shared = {place for match in matches for place in range(match[side], match[side] + match.size)}
-        expected = Counter(units[2]) - Counter(units[side][place] for place in shared)
+        expected = Counter(words[2]) - Counter(words[side][place] for place in shared)
+        places = itertools.count()
         kinds: list[Literal["", "right", "wrong"]] = []
-        for place, unit in enumerate(units[side]):
-            is_unmarked = unit.isspace() or place in shared
-            kinds.append("" if is_unmarked else "right" if expected[unit] > 0 else "wrong")
-            expected[unit] -= not is_unmarked
+        for unit in units[side]:
+            is_marked = not unit.isspace() and next(places) not in shared
+            kinds.append("" if not is_marked else "right" if expected[unit] > 0 else "wrong")
+            expected[unit] -= is_marked
         groups = itertools.groupby(zip(units[side], kinds, strict=True), key=lambda pair: pair[1])
         spans.append([Span("".join(unit for unit, _ in group), kind) for kind, group in groups])
     return spans

@@ -1,7 +1,7 @@
 "use strict";
 // Search, order and filters of the sentences that differ. Without scripts all of them are shown.
 
-const PAGE = 20; // sentences shown at first, and more at each click
+const PAGE = 10; // sentences shown at first, and more at each click
 
 const ORDERS = {
   change: (a, b) => Math.abs(b.change) - Math.abs(a.change),
@@ -79,7 +79,9 @@ for (const section of document.querySelectorAll(".test-set")) {
       const chosen = owner ? [owner] : blocks;
       const isOn = button.getAttribute("aria-pressed") === "true";
       choose(isOn ? null : button, chosen);
-      if (!isOn) chosen[0].querySelector(".tools")?.scrollIntoView({ block: "start" });
+      if (isOn) return;
+      chosen[0].querySelector(".tools")?.scrollIntoView({ block: "start" });
+      chosen[0].querySelector(".clear")?.focus({ preventScroll: true });
     });
   }
   for (const block of blocks) block.querySelector(".clear")?.addEventListener("click", () => choose(null, [block]));
