@@ -168,7 +168,7 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
     changed, refused = [], []
     for key, old_value, new_value in differences(old, new):
         section, field, *_ = key.split(".")
-        if FREE_TO_CHANGE.get(section, set()) & {field, "*"}:
+        if key != "data.train.weight" and FREE_TO_CHANGE.get(section, set()) & {field, "*"}:
             changed.append(f"{key}: {old_value} -> {new_value}")
         else:
             refused.append(f"{key}: {old_value}, not {new_value}")
