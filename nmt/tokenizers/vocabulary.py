@@ -51,18 +51,18 @@ def with_tag(tag: int | None, ids: Sequence[int]) -> Sequence[int]:
 
 
 def word_numbers(pieces: Iterable[str]) -> list[int]:
-    """The index of each SentencePiece piece's word, from 0; `▁` stands for a space.
+    """The index of each SentencePiece piece's word, from 0; `▁` stands for a space, which belongs to what follows.
 
-    >>> word_numbers(["▁he", "llo", "▁", "▁world"])
-    [0, 0, 0, 1]
+    >>> word_numbers(["▁he", "llo", "▁", "w", "orld", "▁"])
+    [0, 0, 1, 1, 1, 1]
     """
     word, after_space, words = -1, True, []
     for piece in pieces:
         after_space = after_space or piece.startswith("▁")
         if after_space and piece.strip("▁"):  # a space before another space begins no word
             word, after_space = word + 1, False
-        words.append(max(0, word))
-    return words
+        words.append(word + after_space)
+    return [max(0, min(number, word)) for number in words]
 
 
 def sentencepiece_processor(model: bytes, name: object) -> Any:
