@@ -75,13 +75,11 @@ def gather(run: RunFolder, device: str = "auto", with_data: bool = False, overla
     """
     config = run.config("make the report of the run that it was made from")
     record = read_record(run)
-    if overlaid is None:
-        trainings = Trainings.of([run], [run.name])
-    else:
-        name = str(overlaid.path) if overlaid.name == run.name else overlaid.name
-        trainings = Trainings.of([run, overlaid], [run.name, name])
-        if not trainings.histories[1].step:
-            raise RunError(f"--overlay {overlaid.path}: it has no metrics.jsonl with curves; name a run trained here")
+    runs = [run] if overlaid is None else [run, overlaid]
+    are_alike = overlaid is not None and overlaid.name == run.name
+    trainings = Trainings.of(runs, [str(one.path) if are_alike else one.name for one in runs])
+    if overlaid is not None and not trainings.histories[1].step:
+        raise RunError(f"--overlay {overlaid.path}: it has no metrics.jsonl with curves; name a run trained here")
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)
     engine = TorchEngine(model.to(choose_device(device)).eval(), tokenizers)
