@@ -1,7 +1,6 @@
 """`nmt eval`."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from nmt.config.formats import pairs_format
 from nmt.config.training import EvaluationConfig, Metric
 from nmt.errors import ConfigError
 from nmt.runs.folder import RunFolder, open_runs
-from nmt.system.console import joined, show, styled
+from nmt.system.console import joined, styled
 
 if TYPE_CHECKING:  # imported when the command runs
     from sacrebleu.metrics.base import Metric as SacreMetric
@@ -88,30 +87,23 @@ class _Shown:
         if self.comet:
             sources = [line for line in evaluation.src if isinstance(line, str)]
             comet = comet_score(sources, hypotheses, references, self.comet_model)
-        if self.as_json:
-            scores: dict[str, Any] = {metric: dataclasses.asdict(score) for metric, score in evaluation.scores.items()}
-            for metric, interval in intervals.items():
-                scores[metric]["confidence"] = dataclasses.asdict(interval)
-            content = {"test_set": name, "lines": len(hypotheses), "scores": scores}
-            content |= {} if comet is None else {"comet": {"value": comet, "model": self.comet_model}}
-            print(json.dumps({**content, "hypotheses": evaluation.file and str(evaluation.file)}))
-            return
-        show(styled(name, "bold"))
+        lines = [styled(name, "bold")]
+        content: dict[str, Any] = {"test_set": name, "lines": len(hypotheses), "scores": {}}
         for metric, score in evaluation.scores.items():
-            value = f"{score.value:6.2f}"
-            if metric in intervals:
-                value += f"  (95% {intervals[metric].low:.2f} to {intervals[metric].high:.2f})"
+            value, content["scores"][metric] = f"{score.value:6.2f}", dataclasses.asdict(score)
+            if interval := intervals.get(metric):
+                value += f"  (95% {interval.low:.2f} to {interval.high:.2f})"
+                content["scores"][metric]["confidence"] = interval
             signature = styled(score.signature, "dim")
-            show(joined("", [f"  {score.name:6} ", styled(value, "bold"), "  ", signature]))
+            lines.append(joined("", [f"  {score.name:6} ", styled(value, "bold"), "  ", signature]))
         if comet is not None:
-            show(f"  COMET  {comet:6.4f}  comet-score, model {self.comet_model or 'by default'}")
-        if evaluation.seconds:
-            rate = len(hypotheses) / evaluation.seconds
-            file = evaluation.file or "not stored"
-            show(
-                f"  {len(hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): {file}",
-                link=evaluation.file,
-            )
+            content["comet"] = {"value": comet, "model": self.comet_model}
+            lines.append(styled(f"  COMET  {comet:6.4f}  comet-score, model {self.comet_model or 'by default'}"))
+        content["hypotheses"] = evaluation.file and str(evaluation.file)
+        if seconds := evaluation.seconds:
+            speed = f"{len(hypotheses):,} lines in {seconds:.1f} s ({len(hypotheses) / seconds:.0f} a second)"
+            lines.append(styled(f"  {speed}: {evaluation.file or 'not stored'}"))
+        options.show_result(self.as_json, content, lines, link=evaluation.file)
 
 
 @options.grouped

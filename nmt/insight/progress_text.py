@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from nmt.errors import ConfigError, NmtError, printable
+from nmt.errors import ConfigError, NmtError
 from nmt.insight.progress import MEANING, RunStatus, State, main_metric, read_status
 from nmt.runs.folder import RunFolder
-from nmt.runs.history import HIGHER_IS_BETTER, Validation, duration, read_history
+from nmt.runs.history import HIGHER_IS_BETTER, Validation, duration, in_words, read_history
 from nmt.system.console import aligned, show, styled, terminal_width, widest
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def describe(status: RunStatus) -> list[str]:
         head += f"; the same command {'starts it again' if status.checkpoint is None else 'resumes it'}"
     elif detail := status.trainer if status.is_being_trained else status.reason:
         head += f" ({detail})"
-    lines = [f"{status.path}: {head}", *(f"{name:<13} {value}" for name, value in _figures(status))]
-    return [printable(line) for line in lines]
+    return [f"{status.path}: {head}", *(f"{name:<13} {value}" for name, value in _figures(status))]
 
 
 def _figures(status: RunStatus) -> Iterator[tuple[str, str]]:
@@ -115,21 +114,17 @@ def _figures(status: RunStatus) -> Iterator[tuple[str, str]]:
     elif not status.has_model and status.state != "export":
         yield "model", "none yet; the first validation writes it"
     for name, scores in status.test_scores.items():
-        yield f"test {name}", _scores(scores)
+        yield f"test {name}", in_words(scores)
     for name, scores, deviation in status.other_scores:
-        yield f"test {name}", f"{_scores(scores)}  ({deviation})"
+        yield f"test {name}", f"{in_words(scores)}  ({deviation})"
     if status.scores:
-        yield "validation", _scores(status.scores)
+        yield "validation", in_words(status.scores)
     if status.validates_on_training_text and status.validation_scores:
         yield "validation", f"! {TRAINING_TEXT}"
 
 
 def _validation(validation: Validation) -> str:
-    return f"{_scores(validation.values)}  at step {validation.step:,}"
-
-
-def _scores(values: Mapping[str, float]) -> str:
-    return "  ".join(f"{name} {value:.{3 if name == 'loss' else 2}f}" for name, value in values.items())
+    return f"{in_words(validation.values)}  at step {validation.step:,}"
 
 
 def table(statuses: Sequence[RunStatus]) -> "list[str | Text]":

@@ -71,10 +71,7 @@ def check_card_options(license: str | None, datasets: Sequence[str]) -> None:
 
 def model_card(facts: CardFacts) -> str:
     """The text of the card's README.md."""
-    warning = (
-        "\n> **Warning**: validation scores of this model are of its training text. They show what it has learned by "
-        "heart, and\n> say nothing about other text.\n"
-    )
+    warning = "\n> **Warning**: validation scores are of the training text, and say nothing about other text.\n"
     header = yaml.safe_dump(_metadata(facts), sort_keys=False, allow_unicode=True, width=1000)
     return f"""---
 {header}---

@@ -214,6 +214,15 @@ def _finite(value: Any) -> Any:
         return None
 
 
+def in_words(scores: Mapping[str, float]) -> str:
+    """Scores in a line.
+
+    >>> in_words({"loss": 1, "bleu": 40})
+    'loss 1.000  bleu 40.00'
+    """
+    return "  ".join(f"{name} {value:.{3 if name == 'loss' else 2}f}" for name, value in scores.items())
+
+
 def duration(seconds: float) -> str:
     """The time as h:mm:ss, or m:ss below an hour.
 

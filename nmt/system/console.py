@@ -111,15 +111,12 @@ class _Console(logging.Handler):
     write: Callable[..., None] = staticmethod(print)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if sys.stderr is not None:
-            with contextlib.suppress(OSError):  # a closed terminal or pipe must not end a training
-                self.write(_fitted(self._text(record), sys.stderr, getattr(record, "link", None)), file=sys.stderr)
-
-    def _text(self, record: logging.LogRecord) -> "Text":
-        """The message after its prefix, in the style of the call's `extra`, by default dim if it is information."""
         prefix = styled(_PREFIXES.get(record.levelno, "nmt: "), _PREFIX_STYLES.get(record.levelno, ""))
         style = getattr(record, "style", "dim" if record.levelno <= logging.INFO else "")
-        return joined("", [prefix, styled(self.format(record), style)])
+        text = joined("", [prefix, styled(self.format(record), style)])
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError):  # a closed terminal or pipe must not end a training
+                self.write(_fitted(text, sys.stderr, getattr(record, "link", None)), file=sys.stderr)
 
 
 _CONSOLE = _Console()

@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nmt.runs.folder import RunFolder
-from nmt.runs.history import Example, Progress, duration
+from nmt.runs.history import Example, Progress, duration, in_words
 from nmt.system.console import RESULT, log, progress_bar, show_fields
 from nmt.system.distributed import ALONE, Ranks
 from nmt.system.files import append, flush_one, write_text
@@ -79,19 +79,15 @@ class Monitor:
             "seconds_left": seconds_left,
         }
         self._append({"kind": "train", **record})
-        shown = {
-            "loss": "-" if figures["loss"] is None else f"{figures['loss']:.3f}",
-            "lr": f"{learning_rate:.2e}",
-            "tokens/s": f"{figures['tgt_tokens_per_second']:,.0f}",
-            "left": duration(seconds_left),
-        }
+        loss = "loss -" if figures["loss"] is None else f"loss {figures['loss']:.3f}"
+        rate, speed = f"lr {learning_rate:.2e}", f"tokens/s {figures['tgt_tokens_per_second']:,.0f}"
+        left = f"left {duration(seconds_left)}"
         if self._bar is None:
-            values = "  ".join(f"{name} {value}" for name, value in shown.items())
-            log.info(f"step {progress.step:,}  epoch {progress.current_epoch}  {values}", extra=RESULT)
+            place = f"step {progress.step:,}  epoch {progress.current_epoch}"
+            log.info("  ".join([place, loss, rate, speed, left]), extra=RESULT)
         else:  # with a total, the bar shows the time left
-            order = [*(["left"] if self._bar.total is None else []), "loss", "tokens/s", "lr"]
             with contextlib.suppress(OSError):
-                show_fields(self._bar, [f"{name} {shown[name]}" for name in order])
+                show_fields(self._bar, [loss, speed, rate] if self._bar.total else [left, loss, speed, rate])
 
     def validation(self, progress: Progress, scores: Mapping[str, float], is_best: bool, example: Example) -> None:
         """Log the scores of a validation; below the best so far, also the example."""
@@ -106,7 +102,7 @@ class Monitor:
         }
         self._append({"kind": "validation", **record})
         best, style = ("  (best so far)", "bold") if is_best else ("", "")
-        log.info(f"step {progress.step:,}  validation: {_in_words(scores)}{best}", extra={"style": style})
+        log.info(f"step {progress.step:,}  validation: {in_words(scores)}{best}", extra={"style": style})
         if is_best:
             side, text = ("source", example["src"]) if example["src"] else ("reference", example["reference"])
             log.info(f"  {side:11}  {text}\n  translation  {example['translation']}")
@@ -220,11 +216,6 @@ class IntervalSums:
         per_update = seconds / self.updates
         self._reset()
         return figures, per_update
-
-
-def _in_words(scores: Mapping[str, float]) -> str:
-    digits = {"loss": 3, "bleu": 2, "chrf": 2, "ter": 2}
-    return "  ".join(f"{name} {scores[name]:.{count}f}" for name, count in digits.items() if name in scores)
 
 
 def _step_of(line: str) -> float:

@@ -576,7 +576,7 @@ def test_scores_of_training_text_are_marked_everywhere(run: RunFolder, cli: Cli)
     assert "validation 50 BLEU" not in text
     card = ModelCard.load(run.report / "README.md")
     assert card.data.eval_results is None
-    assert "> say nothing about other text." in card.text
+    assert "and say nothing about other text." in card.text
     assert json.loads(cli("show", "--model", "copy", "--json")[1])["validates_on_training_text"]
     assert "\nvalidation    ! scores of the training text" in cli("show", "--model", "copy")[1]
     table = cli("runs")[1]

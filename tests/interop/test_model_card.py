@@ -65,7 +65,7 @@ def test_scores_of_training_text_are_no_result(tmp_path: Path, monkeypatch: pyte
     card = loaded(model_card(facts(scores=[learned], validates_on_training_text=True)))
     assert (card.data.eval_results, card.data.metrics) == (None, None)
     assert "| training text (validation) | BLEU | 100.00 |" in card.text
-    assert "> say nothing about other text." in card.text
+    assert "and say nothing about other text." in card.text
     tested = CardScores("test", "test", {"chrf": Score("chrF2", 50.0, "s")})
     card = loaded(model_card(facts(scores=[tested, learned], validates_on_training_text=True)))
     assert [one.metric_type for one in card.data.eval_results] == card.data.metrics == ["chrf"]
