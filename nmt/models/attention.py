@@ -8,7 +8,7 @@ Masks are bool, True = may attend.
 
 import contextlib
 import math
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -57,6 +57,23 @@ def _without_cudnn(is_cuda: bool) -> contextlib.AbstractContextManager[None]:
     return sdpa_kernel(kernels) if is_cuda else contextlib.nullcontext()
 
 
+class Moves(NamedTuple):
+    """What a selection of rows changes in each cache."""
+
+    kept: int
+    """B', the number of rows selected"""
+    places: Tensor
+    """(M,) the places that get another row"""
+    rows: Tensor
+    """(M,) the row that each of them gets"""
+
+    @classmethod
+    def of(cls, selected: Tensor) -> "Moves":
+        """(B',) with B' <= B: row i is replaced by row `selected[i]`."""
+        places = (selected != torch.arange(len(selected), device=selected.device)).nonzero()[:, 0]
+        return cls(len(selected), places, selected[places])
+
+
 class KeyValueCache:
     """The keys and values of past positions: the filled places of buffers (B, H, capacity, d), allocated once.
 
@@ -80,12 +97,11 @@ class KeyValueCache:
         """All keys and values so far, (B, H, length, d) each."""
         return self._keys[:, :, : self._length], self._values[:, :, : self._length]
 
-    def select(self, rows: Tensor) -> None:
-        """Replace row i by row `rows[i]`; `rows` is (B',), with B' <= B. Only rows that move are copied."""
-        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+    def select(self, moves: Moves) -> None:
+        """Keep the selected rows. Only rows that move are copied."""
         for store in (self._keys, self._values):
-            store[moved, :, : self._length] = store[rows[moved], :, : self._length]
-        self._keys, self._values = self._keys[: len(rows)], self._values[: len(rows)]
+            store[moves.places, :, : self._length] = store[moves.rows, :, : self._length]
+        self._keys, self._values = self._keys[: moves.kept], self._values[: moves.kept]
 
 
 class MultiHeadAttention(nn.Module):

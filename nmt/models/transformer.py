@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nmt.config.inference import TransformerConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.models.attention import KeyValueCache, MultiHeadAttention, WeightsRecord, attention_bias
+from nmt.models.attention import KeyValueCache, Moves, MultiHeadAttention, WeightsRecord, attention_bias
 from nmt.models.dropout import Dropout
 from nmt.models.embeddings import PositionEmbeddings
 from nmt.models.interface import Backend, L, Layers, TrainableModel
@@ -177,9 +177,10 @@ class TransformerState:
     def select_sentences(self, sentences: Tensor) -> None:
         """(B',): keep only these sentences, in this order."""
         self.src_bias, self.prefix_bias = self.src_bias[sentences], self.prefix_bias[sentences]
+        moves = Moves.of(sentences)
         for layer in self.layers:
-            layer.prefixes.select(sentences)
-            layer.memory.select(sentences)
+            layer.prefixes.select(moves)
+            layer.memory.select(moves)
 
 
 class Transformer(TrainableModel[Memory, TransformerState]):

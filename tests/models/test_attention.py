@@ -11,7 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nmt.models.attention import KeyValueCache, MultiHeadAttention, _without_cudnn, attention_bias, attention_weights
+from nmt.models.attention import (
+    KeyValueCache,
+    Moves,
+    MultiHeadAttention,
+    _without_cudnn,
+    attention_bias,
+    attention_weights,
+)
 from nmt.models.source import for_heads, look_ahead_mask
 
 B, H, Q, S, D = 3, 4, 5, 7, 24
@@ -245,14 +252,14 @@ def test_the_cache_holds_the_slices_of_a_plain_tensor(seed: int, places: int) ->
         # Rows are repeated, swapped and dropped, and some sentences finish.
         left = rows - int(torch.randint(0, 2, (), generator=random)) if rows > 2 else rows
         chosen = torch.randint(0, rows, (left,), generator=random)
-        cache.select(chosen)
+        cache.select(Moves.of(chosen))
         keys, values, rows = keys[chosen], values[chosen], left
 
 
 def test_selecting_rows_of_the_cache_reads_all_before_it_writes_any() -> None:
     cache = KeyValueCache(torch.zeros(3, 1, 1), num_heads=1, capacity=2)
     cache.append(torch.tensor([10.0, 20.0, 30.0]).view(3, 1, 1, 1), torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1, 1))
-    cache.select(torch.tensor([2, 0, 1]))
+    cache.select(Moves.of(torch.tensor([2, 0, 1])))
     keys, values = cache.all()
     assert keys.flatten().tolist() == [30.0, 10.0, 20.0]
     assert values.flatten().tolist() == [3.0, 1.0, 2.0]
