@@ -58,7 +58,7 @@ def _without_cudnn(is_cuda: bool) -> contextlib.AbstractContextManager[None]:
 
 
 class Moves(NamedTuple):
-    """What a selection of rows changes in each cache."""
+    """Rows kept and rows moved by a selection, the same for every cache."""
 
     kept: int
     """B', the number of rows selected"""
