@@ -302,7 +302,7 @@ def test_bars() -> None:
     assert [bar(share, 10) for share in (0, 0.001, 0.25, 1)] == ["", "▏", "██▌", "█" * 10]
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)])
 def test_the_page_in_a_browser(dirty: CorpusFiles, cli: Cli, browser: Browser, width: int, dark: bool) -> None:
     write_pairs(Path(), [(b"A dog runs.", b"Ein <i>Hund</i> rennt.")], "test")
     code, _, _ = cli(
@@ -312,6 +312,7 @@ def test_the_page_in_a_browser(dirty: CorpusFiles, cli: Cli, browser: Browser, w
     page = Path("p.html").resolve()
     browser.open_page(page, width, dark)
     browser.check_page(page)
+    browser.check_accessibility()
     assert browser.text("h1") == "dirty.en, dirty.de"
     assert "A <b>big</b> house." in browser.run("return document.body.innerText")
     bars = "return [...document.querySelectorAll('.histogram')[0].querySelectorAll('.bar')]"

@@ -464,6 +464,7 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dar
     write_page(compared, page)
     browser.open_page(page, width, dark)
     browser.check_page(page)
+    browser.check_accessibility()
     (test_set,) = compared.test_sets
     outputs = [output.scores["bleu"] for system in test_set.systems for output in system.outputs]
     lowest = min(tested.interval.low for tested in outputs)
@@ -493,6 +494,7 @@ def test_a_page_of_four_systems_shows_all_of_them_on_tracks_of_one_width(
     write_page(compare(material((NEAR,), (FAR,), *others, src=TRUTH), samples=5), page)
     browser.open_page(page, width)
     browser.check_page(page)
+    browser.check_accessibility()
     widths = browser.run(
         "return [...document.querySelectorAll('.bar')].map((bar) => bar.getBoundingClientRect().width)"
     )
