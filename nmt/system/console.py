@@ -175,8 +175,7 @@ def aligned(rows: "Sequence[Sequence[str | Text]]", left: Sequence[int] = (0,), 
     for row in rows:
         table.add_row(*map(styled, row), style="bold" if has_head and row is rows[0] else "")
     console = Console(width=terminal_width() or _WHOLE)
-    text = joined("", [styled(part.text, part.style or "") for part in console.render(table)])
-    lines = text.split()
+    lines = joined("", [styled(part.text, part.style or "") for part in console.render(table)]).split()
     for line in lines:
         line.rstrip()
     return joined("\n", lines)
