@@ -343,8 +343,8 @@ def test_a_training_on_pictures_ends_with_a_report_that_shows_them(
     assert code == 0, err
     (compared,) = json.loads(out)["test_sets"]
     assert compared["left_out"] == "BLEU by source length is left out: every source has 4 patches."
-    better = compared["differences"][0]["better"]
-    assert {(one["line"], one["src"]) for one in better} == {(n + 1, f"pictures/{n}.png") for n in range(6)}
+    sentences = compared["differences"][0]["sentences"]
+    assert {(one["line"], one["src"]) for one in sentences} == {(n + 1, f"pictures/{n}.png") for n in range(6)}
     assert not any("source length" in table["by"] for table in compared["buckets"])
 
 
