@@ -35,8 +35,6 @@ from nmt.insight.verdict import OutputScores, SystemScores, best_system, verdict
 LISTED = 10
 """Maximum number of words in each list."""
 MAX_NGRAM = 4
-MAX_SENTENCE_BYTES = 5_000_000
-"""Maximum size of the sentences on a page, all test sets and systems together."""
 Words = Sequence[Sequence[str]]
 """The words of each sentence."""
 
@@ -97,7 +95,7 @@ class Differences:
     words: dict[str, tuple[Changed, ...]]
     """At most `LISTED` for each of `right more often`, `right less often`, and so on for `_KINDS`."""
     sentences: tuple[SentenceDifference, ...]
-    """All that changed, or as many as fit into a page."""
+    """All that changed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +135,6 @@ def compare(material: Material, test: Test = "bs", samples: int | None = None) -
     views = [[_View(system, one.references, bleu, chrf) for system in one.systems] for one in material.test_sets]
     references = [_words(bleu, one.references[0]) for one in material.test_sets]
     frequencies = _frequencies(material, bleu, [*references, *(view.words for of_set in views for view in of_set)])
-    room = MAX_SENTENCE_BYTES // sum(len(of_systems) - 1 for of_systems in views)
     test_sets = []
     for one, of_systems, ref_words in zip(material.test_sets, views, references, strict=True):
         scores = beside_best = _scores(one.systems, one.references, metrics, bleu, test, samples)
@@ -146,9 +143,7 @@ def compare(material: Material, test: Test = "bs", samples: int | None = None) -
             first = dict(itertools.islice(metrics.items(), 1))
             beside_best = _scores(order, one.references, first, bleu, test, samples)
         tables = _buckets(one, of_systems, ref_words, frequencies)
-        differences = [
-            _differences(one, of_systems, number, ref_words, tables, room) for number in range(1, len(of_systems))
-        ]
+        differences = [_differences(one, of_systems, number, ref_words, tables) for number in range(1, len(of_systems))]
         num_lines = len(one.references[0])
         sentences = verdict(scores, beside_best, [each.num_changed for each in differences], num_lines)
         left_out = "" if one.src is None else one.src.lengths.why_left_out
@@ -254,32 +249,22 @@ def _differences(
     number: int,
     references: Words,
     tables: Sequence[tuple[BucketTable, _Rows]],
-    room: int,
 ) -> Differences:
-    """The differences of a system, with sentences of at most `room` bytes."""
     baseline, system = systems[0], systems[number]
     words = changed_words(baseline.words, system.words, references, LISTED)
-    texts = list(zip(baseline.hypotheses, system.hypotheses, strict=True))
-    scores = list(zip(baseline.sentence_scores, system.sentence_scores, strict=True))
-    changed = [line for line, (before, after) in enumerate(texts) if before != after]
     sentences = []
-    for line in sorted(changed, key=lambda line: -abs(scores[line][1] - scores[line][0])):
-        rows = [f"{table.by}: {row}" for table, rows in tables for row in sorted(rows(number, line))]
-        rows += _rows_of_words(words, baseline.words[line], system.words[line], references[line])
-        src = test_set.src.names[line] if test_set.src is not None else None
-        one = SentenceDifference(line + 1, src, test_set.references[0][line], texts[line], scores[line], tuple(rows))
-        room -= _page_bytes(one)
-        if room < 0:
-            break
-        sentences.append(one)
-    return Differences(test_set.systems[number].outputs[0].name, len(changed), words, tuple(sentences))
-
-
-def _page_bytes(sentence: SentenceDifference) -> int:
-    """The size of a sentence on a page, at most, unless most of its characters are escaped."""
-    texts = (sentence.src or "", sentence.reference, *sentence.hypotheses, *sentence.rows)
-    units = sum(len(text) if " " not in text else 2 * len(text.split()) for text in sentence.hypotheses)
-    return 700 + sum(len(text.encode()) for text in texts) + 30 * units
+    for line, texts in enumerate(zip(baseline.hypotheses, system.hypotheses, strict=True)):
+        if texts[0] != texts[1]:
+            src = test_set.src.names[line] if test_set.src is not None else None
+            reference, scores = (
+                test_set.references[0][line],
+                (baseline.sentence_scores[line], system.sentence_scores[line]),
+            )
+            rows = [f"{table.by}: {row}" for table, rows in tables for row in sorted(rows(number, line))]
+            rows += _rows_of_words(words, baseline.words[line], system.words[line], references[line])
+            sentences.append(SentenceDifference(line + 1, src, reference, texts, scores, tuple(rows)))
+    sentences.sort(key=lambda sentence: -abs(sentence.change))
+    return Differences(test_set.systems[number].outputs[0].name, len(sentences), words, tuple(sentences))
 
 
 _KINDS: dict[str, Callable[[Counter[str], Counter[str]], Counter[str]]] = {

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
 COLORS: dict[Result, str] = {"better": "green", "worse": "red"}
+MAX_SENTENCE_BYTES = 5_000_000
+"""Maximum size of the sentences on a page, all test sets and systems together."""
 _SHOWN_WORDS, _SHOWN_SENTENCES = 5, 3
 """Of each list; the page and the JSON have more."""
 _CURVES: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "loss": "Loss (lower is better)"}
@@ -164,6 +166,7 @@ def write_page(comparison: Comparison, path: Path) -> None:
         f"{' and '.join(names[1:])} compared with {names[0]}",
         comparison=comparison,
         chart=_chart(comparison.trainings),
+        room=MAX_SENTENCE_BYTES // sum(len(one.differences) for one in comparison.test_sets),
         notes=notes,
         seeds_note=SEEDS_NOTE,
         p_text=p_text,

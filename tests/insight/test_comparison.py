@@ -401,17 +401,18 @@ def test_all_sentences_that_changed_have_the_rows_they_belong_to() -> None:
 def test_a_page_that_would_be_too_large_has_the_largest_differences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt.insight.comparison.MAX_SENTENCE_BYTES", 20_000)
+    monkeypatch.setattr("nmt.insight.comparison_output.MAX_SENTENCE_BYTES", 20_000)
     compared = compare(material((NEAR,), (FAR,), src=TRUTH), samples=2)
     (one,) = compared.test_sets[0].differences
-    count = len(one.sentences)
-    assert 3 < count < one.num_changed
+    assert len(one.sentences) == one.num_changed
     write_page(compared, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert f"<strong>{count} of {one.num_changed}</strong>" in page
-    assert page.count('class="sentence panel"') == count
+    lines = [int(line) for line in re.findall(r'data-line="(\d+)"', page)]
+    assert 3 < len(lines) < one.num_changed
+    assert lines == [sentence.line for sentence in one.sentences[: len(lines)]]
+    assert f"<strong>{len(lines)} of {one.num_changed}</strong>" in page
     examples = page[page.index('<div class="sentences">') : page.index('class="more"')]
-    assert len(examples.encode()) <= 20_000
+    assert 18_000 < len(examples.encode()) <= 20_100
 
 
 def test_settings_that_differ_and_validations_are_on_the_page(tmp_path: Path) -> None:
