@@ -201,9 +201,12 @@ def test_a_comparison_by_the_options_of_eval(two_runs: Path, cli: Cli) -> None:
 
 def test_the_settings_that_differ_between_runs(two_runs: Path) -> None:
     config = two_runs / "runs/worse/config.yaml"
-    config.write_text(config.read_text().replace("beam_size: 3", "beam_size: 2").replace("seed: 1\n", "seed: 7\n"))
+    text = config.read_text().replace("beam_size: 3", "beam_size: 2").replace("seed: 1\n", "seed: 7\n")
+    config.write_text(text.replace("html: false", "html: true"))
     trainings = Trainings.of([RunFolder(Path("runs/copy")), RunFolder(Path("runs/worse"))], ["copy", "worse"])
-    assert trainings.settings == {"decoding.beam_size": ["3", "2"], "training.seed": ["1", "7"]}
+    assert trainings.settings == {
+        "data.cleaning.html": ["false", "true"], "decoding.beam_size": ["3", "2"], "training.seed": ["1", "7"]
+    }  # fmt: skip
     assert trainings.histories[0].validations == trainings.histories[1].validations != ()
 
 
