@@ -217,7 +217,7 @@ def test_a_bar_on_a_terminal_and_plain_lines_elsewhere(copy_task: Path) -> None:
     os.close(ours)
     assert process.wait() == 0
     assert b"12/12" in seen
-    assert re.search(rb"loss=\d\.\d+, lr=\S+, tokens/s=", seen)
+    assert re.search(rb"loss \d\.\d+, tokens/s [\d,]+, lr \S+\]", seen)
     assert b"step 3  epoch" not in seen
     plain = subprocess.run([*command, "--name", "other"], capture_output=True, text=True)
     assert "12/12" not in plain.stderr
