@@ -96,11 +96,8 @@ def make_figure(
     grid = panels(maps.of(kind), layer, head)
     rows, columns = ([_shortened(_drawable(token)) for token in tokens] for tokens in maps.labels(kind))
     parts = [f"layer {layer}"] * (layer is not None) + [f"head {head}"] * (head is not None)
-    title = (
-        f"{_drawable(model)}: " * bool(model)
-        + ", ".join([TITLES[kind], *parts])
-        + " (hatched: masked)" * (kind == "decoder")
-    )
+    named = f"{_drawable(model)}: " * bool(model) + ", ".join([TITLES[kind], *parts])
+    title = named + " (hatched: masked)" * (kind == "decoder")
     is_alone = len(grid) == len(grid[0]) == 1
     cell = max(_CELL, _MIN_PANEL / len(columns), min(_CELL_ALONE, _WIDE_PANEL / len(columns)) if is_alone else 0.0)
     figure = Figure()

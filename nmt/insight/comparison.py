@@ -256,13 +256,12 @@ def _differences(
     for line, texts in enumerate(zip(baseline.hypotheses, system.hypotheses, strict=True)):
         if texts[0] != texts[1]:
             src = test_set.src.names[line] if test_set.src is not None else None
-            reference, scores = (
-                test_set.references[0][line],
-                (baseline.sentence_scores[line], system.sentence_scores[line]),
-            )
+            scores = baseline.sentence_scores[line], system.sentence_scores[line]
             rows = [f"{table.by}: {row}" for table, rows in tables for row in sorted(rows(number, line))]
             rows += _rows_of_words(words, baseline.words[line], system.words[line], references[line])
-            sentences.append(SentenceDifference(line + 1, src, reference, texts, scores, tuple(rows)))
+            sentences.append(
+                SentenceDifference(line + 1, src, test_set.references[0][line], texts, scores, tuple(rows))
+            )
     sentences.sort(key=lambda sentence: -abs(sentence.change))
     return Differences(test_set.systems[number].outputs[0].name, len(sentences), words, tuple(sentences))
 

@@ -18,15 +18,8 @@ MAX_WIDTH = 100
 
 def data_text(profile: Profile) -> "Text":
     """Format the tables and histograms."""
-    parts = [
-        _corpora(profile),
-        _rules(profile),
-        _histograms(profile),
-        _repetitions(profile),
-        _characters(profile),
-        *(_overlaps(profile) for _ in profile.against[:1]),
-    ]
-    return joined("\n\n", [joined("\n", list(part)) for part in parts])
+    sections = [_corpora, _rules, _histograms, _repetitions, _characters, *[_overlaps] * bool(profile.against)]
+    return joined("\n\n", [joined("\n", section(profile)) for section in sections])
 
 
 def _room() -> int:

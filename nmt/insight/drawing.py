@@ -150,48 +150,44 @@ def curves(
     title: str,
     y_label: str,
     lines: Sequence[Curve],
-    marked_step: int | None = None,
-    marked_as: str = "",
+    mark: tuple[int, str] | None = None,
     highest: float | None = None,
     runs: int = 1,
 ) -> Chart:
-    """Draw lines over the updates of a training; a vertical line marks a step. Short lines show their points.
+    """Draw lines over the updates of a training; short lines show their points.
 
-    Each `runs` lines have one colour, and different patterns. The axis ends at `highest`, the largest possible value,
-    at the latest.
+    A vertical line shows the `mark`, a step and its meaning. Each `runs` lines have one colour, and different patterns.
+    The axis ends at `highest`, the largest possible value, at the latest.
     """
     with _drawing(y_label, [line.label for line in lines]) as axes:
         for number, line in enumerate(lines):
             colour, style = _COLOURS[number // runs % len(_COLOURS)], _PATTERNS[number % len(_PATTERNS)]
-            x, y = [point[0] for point in line.points], [point[1] for point in line.points]
+            x, y = zip(*line.points, strict=True)
             marker = "o" if len(x) <= _SHOWN_POINTS else ""
-            axes.plot(
-                x, y, linestyle=style, color=colour, linewidth=1.6, label=line.label, marker=marker, markersize=3.5
-            )
-        if marked_step is not None:
-            axes.axvline(marked_step, color=_MARK, linewidth=1.2, linestyle=(0, (4, 3)), label=marked_as)
+            axes.plot(x, y, style, color=colour, linewidth=1.6, label=line.label, marker=marker, markersize=3.5)
+        if mark is not None:
+            axes.axvline(mark[0], color=_MARK, linewidth=1.2, linestyle=(0, (4, 3)), label=mark[1])
         if highest is not None:
             axes.set_ylim(top=min(highest, axes.get_ylim()[1]))
         axes.set_xlabel("updates", color=_MUTED)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        if len(lines) > 1 or marked_step is not None:
+        if len(lines) > 1 or mark is not None:
             axes.legend(frameon=False, labelcolor=_TEXT, fontsize=10)
         ends = [f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}" for line in lines]
-        mark = f" {marked_as}: update {marked_step:,}." if marked_step is not None else ""
-        return _chart(axes, name, title, f"{title}: {', '.join(ends)}.{mark}")
+        marked = f" {mark[1]}: update {mark[0]:,}." if mark is not None else ""
+        return _chart(axes, name, title, f"{title}: {', '.join(ends)}.{marked}")
 
 
 def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float, str]], highest: float = 100) -> Chart:
     """Draw a bar for each (label, height, text above it); `highest` is the largest possible value."""
+    labels, heights, texts = zip(*values, strict=True)
     with _drawing(y_label) as axes:
-        drawn = axes.bar(
-            [label for label, _, _ in values], [height for _, height, _ in values], color=_ACCENT, width=0.7
-        )
-        axes.bar_label(drawn, [text for _, _, text in values], color=_MUTED, fontsize=9, padding=2)
+        drawn = axes.bar(labels, heights, color=_ACCENT, width=0.7)
+        axes.bar_label(drawn, texts, color=_MUTED, fontsize=9, padding=2)
         axes.margins(y=0.2)  # room for two lines of text
         axes.set_yticks([tick for tick in axes.get_yticks() if tick <= highest])
         axes.grid(visible=False, axis="x")
-        described = ", ".join(f"{label}: {height:.1f}" for label, height, _ in values)
+        described = ", ".join(f"{label}: {height:.1f}" for label, height in zip(labels, heights, strict=True))
         return _chart(axes, name, title, f"{title}. {described}.")
 
 
@@ -236,9 +232,7 @@ def _for_page(svg: str, name: str) -> str:
     svg = re.sub(r' (?:width|height)="[^"]*pt"| version="[^"]*"| xmlns(?::xlink)?="[^"]*"', "", svg)
     svg = re.sub(r'd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)  # hundredths are enough
     svg = re.sub(r"\s*\n\s*", "\n", svg)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
+    svg = re.sub(r'\bid="|href="#|url\(#', rf"\g<0>{name}-", svg)
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
     return svg

@@ -130,7 +130,7 @@ def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "au
     case = _Case(run, text, tgt, device)
     tokenizers, decoding = case.tokenizers, case.decoding
     found, search = case.engine.traced_search(case.src_ids, decoding)
-    tgt_ids = best_of([found])[0].tokens if case.given is None else case.given
+    tgt_ids = case.given or best_of([found])[0].tokens
     pair = (case.model(), tokenizers, case.src_ids, tgt_ids)
     log_probs = next_log_probs(*pair)
     what_if = _what_ifs(case.engine, tokenizers, decoding, log_probs, case.src_ids, tgt_ids, case.languages[1])
@@ -153,9 +153,7 @@ def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "au
 def explain_attention(run: RunFolder, text: str, tgt: str | None = None, device: str = "auto") -> AttentionMaps:
     """Compute `explain(...).maps` alone, which takes less time; with `tgt`, without a search."""
     case = _Case(run, text, tgt, device)
-    tgt_ids: Sequence[int] | None = case.given
-    if tgt_ids is None:
-        tgt_ids = best_of([*case.engine.search([case.src_ids], case.decoding)])[0].tokens
+    tgt_ids = case.given or best_of(case.engine.search([case.src_ids], case.decoding))[0].tokens
     return attention_maps(case.model(), case.tokenizers, case.src_ids, tgt_ids, *case.languages)
 
 
@@ -292,7 +290,7 @@ def _what_ifs(
     going_on = [number for number in range(len(others)) if number not in found]
     for batch in batches_by_length([src_ids] * len(going_on), decoding.batch_tokens):
         numbers = [going_on[index] for index in batch]
-        hypotheses = [*engine.search([src_ids] * len(batch), decoding, [prefixes[number] for number in numbers])]
+        hypotheses = engine.search([src_ids] * len(batch), decoding, [prefixes[number] for number in numbers])
         found.update(zip(numbers, best_of(hypotheses), strict=True))
     for number, (position, piece, prefix_log_prob) in enumerate(others):
         one, (token,) = found[number], tokenizer.pieces([piece])

@@ -109,6 +109,8 @@ def read_status(run: RunFolder, with_text: bool = True) -> RunStatus:
         (one.name, {key: score.value for key, score in one.content.scores.items()}, one.deviation)
         for one in (stored_evaluations(run, with_text) if run.exists() else ())
     ]
+    files = (run.metrics_file, run.model_file, run.config_file)
+    has_config = run.exists() and run.has_training_config()
     basic = RunStatus(
         name=run.name,
         path=str(run.path),
@@ -119,15 +121,13 @@ def read_status(run: RunFolder, with_text: bool = True) -> RunStatus:
         parameters=_num_parameters(run.model_file),
         test_scores={name: values for name, values, deviation in scored if not deviation},
         other_scores=[one for one in scored if one[2]],
-        changed=_modified(run.metrics_file) or _modified(run.model_file) or _modified(run.config_file),
+        validates_on_training_text=has_config and run.config().data.validates_on_training_text,
+        changed=next((file.stat().st_mtime for file in files if file.is_file()), None),
     )
     if not run.exists():
         return dataclasses.replace(basic, state="preparing" if is_alive else "interrupted" if trainer else "vocabulary")
     if run.is_export():
         return dataclasses.replace(basic, state="export")
-    has_config = run.has_training_config()
-    on_training_text = has_config and run.config().data.validates_on_training_text
-    basic = dataclasses.replace(basic, validates_on_training_text=on_training_text)
     if run.average_file.is_file():
         scores = AveragedRun.read(run.average_file, "average it again").average_scores
         return dataclasses.replace(basic, state="average", scores={name: score.value for name, score in scores.items()})
@@ -143,7 +143,7 @@ def _of_training(
     interval = history.intervals[-1] if history.intervals else None
     last = history.validations[-1] if history.validations else None
     best = None if run.fine_tuned_file.is_file() else history.best(settings.best_metric)
-    since_best = history.validations.index(best) if best else -1
+    since_best = history.validations[history.validations.index(best) + 1 :] if best else history.validations
     status = dataclasses.replace(
         basic,
         step=history.step,
@@ -155,7 +155,7 @@ def _of_training(
         best_validation=best,
         last_validation=last,
         num_validations=len(history.validations),
-        validations_since_best=len(history.validations) - 1 - since_best if history.validations else 0,
+        validations_since_best=len(since_best),
         skipped_updates=sum(each.skipped_updates for each in history.intervals),
         checkpoint=max(checkpoint_steps(run.checkpoints), default=None),
     )
@@ -248,10 +248,3 @@ def _num_parameters(file: Path) -> int | None:
     except (OSError, SafetensorError):
         return None
     return sum(map(math.prod, shapes))
-
-
-def _modified(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None

@@ -1,7 +1,6 @@
 """Report of a run: everything that its page and its model card show."""
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
 from nmt.evaluation.stored import AveragedRun, Stored, stored_evaluations
 from nmt.insight.progress import MEANING, read_status
-from nmt.insight.systems import Trainings
+from nmt.insight.systems import Trainings, shown_value
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
 from nmt.runs.exports import ModelFile
 from nmt.runs.folder import RunFolder
@@ -132,16 +131,9 @@ def changed_settings(section: Section, path: str = "") -> Iterator[tuple[str, st
         if isinstance(value, Section):
             yield from changed_settings(value, f"{here}.")
             continue
-        default = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
-        if _shown(dumped[key]) != default:
-            yield here, _shown(dumped[key]), default
-
-
-def _shown(value: object) -> str:
-    """A value on one line, as in YAML."""
-    if isinstance(value, float) and value == int(value):
-        return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        default = "" if field.is_required() else shown_value(field.get_default(call_default_factory=True))
+        if shown_value(dumped[key]) != default:
+            yield here, shown_value(dumped[key]), default
 
 
 def _test_scores(run: RunFolder, config: Config, with_data: bool) -> Iterator[ScoredSet]:

@@ -3,10 +3,10 @@
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from nmt.config.training import Config, Metric
-from nmt.evaluation.metrics import Score, bleu_tokenizer
+from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.insight.drawing import Chart, Curve, bars, curves
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
@@ -51,11 +51,10 @@ def write_report(
 
 def _charts(report: Report) -> Iterator[Chart]:
     """Draw the charts for which there are figures."""
-    chosen = report.chosen
+    runs = list(zip(report.trainings.names, report.trainings.histories, strict=True))
 
     def curves_of(label: str, points: Callable[[History], list[tuple[float, float]]]) -> list[Curve]:
         """The curve of each run that has one, with the run's name if there are two runs."""
-        runs = list(zip(report.trainings.names, report.trainings.histories, strict=True))
         drawn = [Curve(f"{name}: {label}" if len(runs) > 1 else label, points(history)) for name, history in runs]
         return [line for line in drawn if line.points]
 
@@ -70,20 +69,19 @@ def _charts(report: Report) -> Iterator[Chart]:
     losses = [*of_training("training", lambda one: one.loss), *of_validation("loss", "validation")]
     scores = [*of_validation("bleu", "BLEU"), *of_validation("chrf", "chrF")]
     scored = "training text" if report.config.data.validates_on_training_text else "validation set"
-    marked, marked_as = (chosen.step, "chosen checkpoint") if chosen else (None, "")
-    for name, title, y_label, lines, highest in (
-        ("loss", "Loss", "loss (lower is better)", losses, None),
-        ("validation", f"Scores of the {scored}", "score", scores, 100),
+    mark = (report.chosen.step, "chosen checkpoint") if report.chosen else None
+    rates = of_training("Learning rate", lambda one: one.learning_rate)
+    norms = of_training("Gradient norm, before clipping", lambda one: one.grad_norm)
+    speeds = of_training("Target tokens a second", lambda one: one.tgt_tokens_per_second)
+    for name, title, y_label, lines, marked, highest in (
+        ("loss", "Loss", "loss (lower is better)", losses, mark, None),
+        ("validation", f"Scores of the {scored}", "score", scores, mark, 100),
+        ("learning_rate", "Learning rate", "", rates, None, None),
+        ("gradient_norm", "Gradient norm, before clipping", "", norms, None, None),
+        ("speed", "Target tokens a second", "", speeds, None, None),
     ):
         if lines:
-            yield curves(name, title, y_label, lines, marked, marked_as, highest, len(report.trainings.names))
-    for name, title, value in (
-        ("learning_rate", "Learning rate", lambda one: one.learning_rate),
-        ("gradient_norm", "Gradient norm, before clipping", lambda one: one.grad_norm),
-        ("speed", "Target tokens a second", lambda one: one.tgt_tokens_per_second),
-    ):
-        if lines := of_training(title, value):
-            yield curves(name, title, "", lines, runs=len(report.trainings.names))
+            yield curves(name, title, y_label, lines, marked, highest, len(runs))
     if report.validation is not None and report.validation.lengths:
         values = [
             (one.label, one.score or 0.0, f"{one.score or 0:.1f}\n{one.count:,} line{'s' * (one.count != 1)}")
@@ -100,7 +98,7 @@ def _page(run: RunFolder, report: Report, charts: Sequence[Chart]) -> str:
         report=report,
         charts={chart.name: chart for chart in charts},
         parameters=sum(report.parameters.values()),
-        headline=_headline(report),
+        headline=[(name, scores[min(scores, key=get_args(Metric).index)]) for name, _, scores in _scored_sets(report)],
         direction=_direction(report.config),
         tokenizer=bleu_tokenizer(data.tgt_lang, report.config.evaluation.bleu_tokenizer),
         files=() if record is None else tuple(_files(record)),
@@ -138,24 +136,22 @@ def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]
         yield name, inside.as_posix(), size, file.sha256
 
 
-def _headline(report: Report) -> Iterator[tuple[str, ReportedScore]]:
-    """Yield the main score of each set, by the set's name: test sets first."""
-    preferred: tuple[Metric, ...] = get_args(Metric)
+def _scored_sets(report: Report) -> Iterator[tuple[str, Literal["test", "validation"], dict[Metric, ReportedScore]]]:
+    """Yield name, split and scores of each set: first the test sets that were evaluated as configured."""
     for one in report.tests:
         if not one.stored.deviation:
-            yield one.stored.name, next(one.scores[metric] for metric in preferred if metric in one.scores)
+            yield one.stored.name, "test", one.scores
     if report.validation is not None:
-        scores = report.validation.scores
-        yield _validation_name(report.config), next(scores[metric] for metric in preferred if metric in scores)
+        yield _validation_name(report.config), "validation", report.validation.scores
 
 
 def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Sequence[str]) -> CardFacts:
     config = report.config
     data = config.data
-    own = [one for one in report.tests if not one.stored.deviation]
-    scores = [CardScores(one.stored.name, "test", _plain(one.scores)) for one in own]
-    if report.validation is not None:
-        scores.append(CardScores(_validation_name(config), "validation", _plain(report.validation.scores)))
+    scores = [
+        CardScores(name, split, {metric: one.score for metric, one in reported.items()})
+        for name, split, reported in _scored_sets(report)
+    ]
     total = sum(report.parameters.values())
     return CardFacts(
         name=report.name,
@@ -179,10 +175,6 @@ def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Seque
 def _validation_name(config: Config) -> str:
     """The name of the validation set in tables."""
     return "training text" if config.data.validates_on_training_text else "validation"
-
-
-def _plain(scores: dict[Metric, ReportedScore]) -> dict[Metric, Score]:
-    return {metric: one.score for metric, one in scores.items()}
 
 
 def _direction(config: Config) -> str:

@@ -73,10 +73,10 @@ class TranslatedSet(NamedTuple):
 class Trainings:
     """Records of the runs that were trained here; of several seeds, the first's."""
 
-    names: tuple[str, ...] = ()
-    settings: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    names: tuple[str, ...]
+    settings: Mapping[str, Sequence[str]]
     """The value of each run, for each key that differs."""
-    histories: tuple[History, ...] = ()
+    histories: tuple[History, ...]
     """Of each run."""
 
     @classmethod
@@ -85,11 +85,16 @@ class Trainings:
         settings: dict[str, list[str]] = {}
         for number, run in enumerate(runs):
             for key, *values in differences(runs[0].config(), run.config()):
-                first, own = (
-                    value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values
-                )
+                first, own = map(shown_value, values)
                 settings.setdefault(key, [first] * len(runs))[number] = own
         return cls(tuple(names), settings, tuple(map(read_history, runs)))
+
+
+def shown_value(value: object) -> str:
+    """A setting's value on one line, as in YAML."""
+    if isinstance(value, float) and value == int(value):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class Material(NamedTuple):
@@ -101,9 +106,9 @@ class Material(NamedTuple):
     """The settings of the first run."""
     train: tuple[Side, ...]
     """The target side of the training text; empty if not available."""
+    trainings: Trainings
     lowercase: bool = False
     """True if BLEU and chrF ignore case."""
-    trainings: Trainings = Trainings()
 
 
 def read_material(
@@ -122,9 +127,8 @@ def read_material(
     opened = [[open_run(part) for part in _parts(text, Path(text).is_dir() or (RUNS / text).is_dir())] for text in runs]
     paths = [[Path(part) for part in _parts(text, Path(text).exists())] for text in hypotheses]
     of_runs = list(itertools.chain(*opened))
-    languages = _languages(of_runs)
     if of_runs:
-        named = choose_test_sets(of_runs[0], files.src, files.references)
+        languages, named = _languages(of_runs), choose_test_sets(of_runs[0], files.src, files.references)
     else:
         text = named_text(files.src, files.references, ("", tgt_lang or ""))
         languages, first = text.languages, text.references[0]
@@ -137,7 +141,7 @@ def read_material(
     names = [system.name for system in test_sets[0].systems]
     trained = [(group[0], name) for group, name in zip(opened, names, strict=False) if group[0].has_training_config()]
     trainings = Trainings.of([run for run, _ in trained], [name for _, name in trained])
-    return Material(test_sets, language, settings, train, trainings=trainings)
+    return Material(test_sets, language, settings, train, trainings)
 
 
 def _parts(text: str, is_a_name: bool) -> list[str]:
@@ -146,9 +150,7 @@ def _parts(text: str, is_a_name: bool) -> list[str]:
 
 
 def _languages(runs: Sequence[RunFolder]) -> tuple[str, str]:
-    """Source and target language of all runs; '' without runs."""
-    if not runs:
-        return "", ""
+    """Source and target language of all runs."""
     first, config = runs[0].path, runs[0].inference_config()
     text, kind = config.data, config.source.type
     for run in runs[1:]:

@@ -36,7 +36,7 @@ class ReportedScore(NamedTuple):
     """95% confidence interval; None if the references are unknown or too many."""
 
 
-class Example(NamedTuple):
+class ReportedExample(NamedTuple):
     """A line of the validation set and its translation."""
 
     line: int
@@ -72,7 +72,7 @@ class ValidationResult(NamedTuple):
     """BLEU by the source's length; no empty buckets."""
     no_lengths: str
     """The reason why there are no buckets; empty if there are."""
-    examples: dict[str, tuple[Example, ...]]
+    examples: dict[str, tuple[ReportedExample, ...]]
     """By kind: `typical`, `best`, `worst` (`choose_examples`)."""
     no_attention: str
     """The reason why the examples have no attention; empty if they have."""
@@ -101,11 +101,11 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     names = whole.src_lines() if source.type == "text" else source_names(data.validation.src_file, source)
     no_attention = _why_no_attention(config)
 
-    def example(index: int) -> Example:
+    def example(index: int) -> ReportedExample:
         name, item = names[numbers[index]], test_set.src[index]
         picture = "" if isinstance(item, str) or source.type != "images" else Picture.of(item).to_uri()
         attention = _NO_ATTENTION if no_attention else _attention(name, config, tokenizers, engine, decoding)
-        return Example(
+        return ReportedExample(
             numbers[index] + 1, name, picture, test_set.references[0][index],
             result.hypotheses[index], scores[index], *attention,
         )  # fmt: skip

@@ -122,7 +122,7 @@ class MarianTokenizer:
         return [0] * len(tags) + word_numbers(pieces[len(tags) :])
 
 
-class _Settings(Recorded):
+class _MarianSettings(Recorded):
     """The content of marian.json."""
 
     joint: bool
@@ -175,7 +175,7 @@ class MarianFiles:
     @classmethod
     def load(cls, folder: Path) -> "MarianFiles":
         """Read a folder of `save`; `RunError` if a file is missing or damaged."""
-        settings = _Settings.read(folder / SETTINGS, "copy the run's tokenizer/ again")
+        settings = _MarianSettings.read(folder / SETTINGS, "copy the run's tokenizer/ again")
         names = ["source.spm", "target.spm", "vocab.json", *([] if settings.joint else ["target_vocab.json"])]
         try:
             contents = {name: (folder / name).read_bytes() for name in names}

@@ -83,7 +83,9 @@ def material(*systems: tuple[list[str], ...], src: list[str] | None = None, trai
         for number, outputs in enumerate(systems)
     ]
     sources = None if src is None else Sources(src, SourceLengths.of(src, TEXT, "en"))
-    return Material((TranslatedSet("set", sources, [TRUTH], tuple(named)),), "de", EvaluationConfig(), train)
+    return Material(
+        (TranslatedSet("set", sources, [TRUTH], tuple(named)),), "de", EvaluationConfig(), train, Trainings((), {}, ())
+    )
 
 
 def test_it_ends_with_the_next_commands(two_runs: Path, cli: Cli) -> None:

@@ -720,7 +720,7 @@ def test_a_curve_passes_through_its_points_in_the_pages_colours() -> None:
 
     before = dict(matplotlib.rcParams)
     points = [(0.0, 4.0), (50.0, 1.0), (100.0, 2.0)]
-    chart = curves("x", "Title", "unit", [Curve("one", points), Curve("two", points[1:])], 50, "chosen")
+    chart = curves("x", "Title", "unit", [Curve("one", points), Curve("two", points[1:])], (50, "chosen"))
     assert dict(matplotlib.rcParams) == before
     root = ElementTree.fromstring(chart.svg.replace("xlink:href", "href"))
     strokes = {
