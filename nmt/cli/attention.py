@@ -41,32 +41,24 @@ def attention(
     if suffix not in PICTURES:
         given = {"--kind": kind, "--layer": layer, "--head": head}
         if chosen := [option for option, value in given.items() if value is not None]:
-            what = f"a {suffix} file holds" if suffix else "a summary is of"
-            raise ConfigError(
-                f"{what} all layers and heads: leave out {', '.join(chosen)}, or write a picture (--output FILE.png)"
-            )
+            raise ConfigError(f"only a picture (--output FILE.png) is of chosen heads: leave out {', '.join(chosen)}")
     run = open_run(model)
+    from nmt.insight.attention_output import draw, summary, write_page
     from nmt.insight.explanation import explain, explain_attention
     from nmt.system.devices import configure_process
 
     configure_process()
     if output is not None and suffix in PICTURES:
-        from nmt.insight.attention_output import draw
-
         maps = explain_attention(run, source, given_tgt, device or "auto")
         draw(maps, output, kind or "cross", layer, head, run.name)
         options.show_written(output, is_opened)
         return
     explanation = explain(run, source, given_tgt, device or "auto")
     if output is None:
-        from nmt.insight.attention_output import summary
-
         show(*summary(explanation))
         log.info("--output page.html writes all of it as a page: every head, the search, other translations")
         return
     if suffix == ".html":
-        from nmt.insight.attention_output import write_page
-
         write_page(explanation, output)
     else:
         write_text(output, json.dumps(explanation.to_json(), ensure_ascii=False, allow_nan=False) + "\n")

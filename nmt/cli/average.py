@@ -44,9 +44,8 @@ def average(
 
 
 def _lines(result: "AveragedRun") -> "Iterator[str | Text]":
-    parts = (
-        f"{len(result.steps)} checkpoints (steps {', '.join(map(str, result.steps))})" if result.steps else "the models"
-    )
+    steps = ", ".join(map(str, result.steps))
+    parts = f"{len(result.steps)} checkpoints (steps {steps})" if steps else "the models"
     yield f"{result.average}: the mean of {parts} of {', '.join(result.runs)}"
     rows: list[list[str | Text]] = [["validation", *result.runs, "average"]]
     for metric, average in result.average_scores.items():

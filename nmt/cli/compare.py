@@ -55,13 +55,9 @@ def compare(
     if output is not None:
         write_page(comparison, output)
         options.show_written(output, is_opened)
-    lines = ["next:"]
-    if output is None:
-        lines.append("  all translations that differ: the same command with --output compare.html --open")
+    steps = [] if output else ["  all translations that differ: the same command with --output compare.html --open"]
     if runs and len(comparison.trainings.names) == len(runs) and not any("," in name for name in runs):
-        seeds = [f"{name},{Path(name).name}-2" for name in runs]
-        lines.append(
-            f"  another seed of each run (--set training.seed=2 --name NAME-2): nmt compare {shlex.join(seeds)}"
-        )
-    if len(lines) > 1 and not as_json:
-        log.info("\n".join(lines))
+        seeds = shlex.join(f"{name},{Path(name).name}-2" for name in runs)
+        steps.append(f"  another seed of each run (--set training.seed=2 --name NAME-2): nmt compare {seeds}")
+    if steps and not as_json:
+        log.info("\n".join(["next:", *steps]))

@@ -152,9 +152,7 @@ class SearchOptions:
     max_length_ratio: Annotated[float | None, Option(help="Maximum length relative to the source.")] = None
     forbid: Annotated[list[str] | None, Option(metavar="WORD", help="Word to forbid; may be repeated.")] = None
     sample: Annotated[bool, Option("--sample", help="Sample translations instead of searching (PyTorch only).")] = False
-    mbr: Annotated[int | None, Option(min=2, max=MAX_BEAMS, help="Minimum Bayes risk: sample N, choose by chrF.")] = (
-        None
-    )
+    mbr: Annotated[int | None, Option(min=2, max=MAX_BEAMS, help="Minimum Bayes risk: sample N, rank by chrF.")] = None
     temperature: Annotated[float | None, Option(help="Sampling temperature; lower is less random. Default: 1.")] = None
     top_k: Annotated[int | None, Option(min=1, help="Sample among the K likeliest pieces.")] = None
     top_p: Annotated[float | None, Option(help="Sample among the likeliest, up to this total probability.")] = None
@@ -278,10 +276,8 @@ def configured_run(
 
 def _only_config(command: str) -> Path:
     """The only *.yaml or *.yml of the current folder; hidden files belong to other programs."""
-    files = sorted(
-        path for path in Path().iterdir()
-        if path.suffix in (".yaml", ".yml") and not path.name.startswith(".") and path.is_file()
-    )  # fmt: skip
+    named = (path for end in ("yaml", "yml") for path in Path().glob(f"[!.]*.{end}"))
+    files = sorted(path for path in named if path.is_file())
     if len(files) == 1:
         return files[0]
     if not files:

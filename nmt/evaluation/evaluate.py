@@ -112,9 +112,8 @@ def evaluate(
     numbers = list(range(1, len(test_set.src) + 1))
     hypotheses = ranks.gather(translator.translate(ranks.share(test_set.src), ranks.share(numbers), request))
     seconds = time.perf_counter() - start
-    return Evaluation(
-        hypotheses, test_set.references, score(metrics, hypotheses, test_set.references), test_set.src, seconds
-    )
+    scores = score(metrics, hypotheses, test_set.references)
+    return Evaluation(hypotheses, test_set.references, scores, test_set.src, seconds)
 
 
 def evaluate_file(hypotheses: Path, references: Sequence[Side], metrics: dict[Metric, SacreMetric]) -> Evaluation:

@@ -147,9 +147,7 @@ def paired_interval(
     middle 95% of the samples' differences.
     """
     seed = int(_generator().integers(2**63))  # the same for both, even if SACREBLEU_SEED is none
-    before, after = (
-        np.array(_resampled(metric, statistics, CONFIDENCE_SAMPLES, np.random.default_rng(seed)))
-        for statistics in (metric._extract_corpus_statistics(lines, references) for lines in (first, second))
-    )
-    low, high = np.quantile(after - before, [0.025, 0.975])
+    before, after = (metric._extract_corpus_statistics(lines, references) for lines in (first, second))
+    scores = [_resampled(metric, one, CONFIDENCE_SAMPLES, np.random.default_rng(seed)) for one in (before, after)]
+    low, high = np.quantile(np.diff(scores, axis=0), [0.025, 0.975])
     return float(low), float(high)

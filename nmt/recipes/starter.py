@@ -284,17 +284,13 @@ def _tokenizer(tokens: Tokens, inspection: Inspection, row: Recommended) -> Line
     yield "  type: bpe", ""
     limit = "" if tokens.vocab_size >= row.vocab_size else "; the text has too few words for more"
     yield f"  vocab_size: {tokens.vocab_size}", f"pieces{'' if tokens.joint else ' of each side'}{limit}"
-    why = "the languages share a script" if inspection.share_a_script else "the languages have different scripts"
-    yield (
-        f"  joint: {str(tokens.joint).lower()}",
-        why if tokens.joint == inspection.share_a_script else "too few words for two",
-    )
+    scripts = "the languages share a script" if inspection.share_a_script else "the languages have different scripts"
+    why = scripts if tokens.joint == inspection.share_a_script else "too few words for two"
+    yield f"  joint: {str(tokens.joint).lower()}", why
     if tokens.character_coverage < 1:
         characters = max(len(side.characters) for side in (inspection.src, inspection.tgt))
-        yield (
-            f"  character_coverage: {tokens.character_coverage}",
-            f"of {characters:,} characters; rare ones become bytes",
-        )
+        rest = f"of {characters:,} characters; rare ones become bytes"
+        yield f"  character_coverage: {tokens.character_coverage}", rest
 
 
 def _model(row: Recommended, tokens: Tokens) -> Lines:
@@ -331,10 +327,8 @@ def _training(row: Recommended, speed: "Speed | None") -> Lines:
     yield f"  patience: {row.patience}", "stop earlier after this many validations without a better score"
     yield f"  validate_every: {row.validate_every}", "updates"
     yield f"  batch_tokens: {row.batch_tokens}", "pieces, padding included; an update has"
-    yield (
-        f"  batches_per_update: {row.batches_per_update}",
-        f"{row.batches_per_update} such batch{'es' if row.batches_per_update > 1 else ''}",
-    )
+    batches = row.batches_per_update
+    yield f"  batches_per_update: {batches}", f"{batches} such batch{'es' if batches > 1 else ''}"
     yield f"  learning_rate: {row.learning_rate:g}", ""
     yield "  schedule: cosine", "falls to 0 at max_steps"
     yield f"  warmup_steps: {row.warmup_steps}", ""
@@ -349,13 +343,11 @@ def _training(row: Recommended, speed: "Speed | None") -> Lines:
 
 
 def _decoding(row: Recommended, inspection: Inspection, tokens: Tokens) -> Lines:
-    settings: list[tuple[str, str]] = []
-    if row.has_noise and any(character.lower() != character for character in inspection.src.characters):
-        settings.append(("  lower_capitals: true", "a line in capitals is translated as if in lowercase"))
-    if tokens.max_length >= _DEFAULT_POSITIONS:
-        settings.append((f"  max_length: {tokens.max_length}", ""))
     yield "decoding:", ""
-    yield from settings
+    if row.has_noise and any(character.lower() != character for character in inspection.src.characters):
+        yield "  lower_capitals: true", "a line in capitals is translated as if in lowercase"
+    if tokens.max_length >= _DEFAULT_POSITIONS:
+        yield f"  max_length: {tokens.max_length}", ""
     yield "  copied: [symbols, addresses, numbers]", "lines of nothing else are not translated"
 
 
