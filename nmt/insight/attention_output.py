@@ -267,7 +267,7 @@ class WordSummary(NamedTuple):
 
 def summary(explanation: Explanation) -> "Iterator[Text]":
     """Yield what fits a terminal: both texts, and a table of the words; the least certain have alternatives."""
-    words = word_summaries(explanation)
+    words = list(word_summaries(explanation))
     unsure = [one for one in sorted(words, key=lambda one: one.probability) if one.probability < CERTAIN][:MAX_UNSURE]
     rows: list[list[str | Text]] = [["", "probability", "depends on", "could have been"]]
     for one in words:
@@ -278,11 +278,10 @@ def summary(explanation: Explanation) -> "Iterator[Text]":
     yield aligned(rows, left=(0, 2, 3), has_head=True)
 
 
-def word_summaries(explanation: Explanation) -> list[WordSummary]:
-    """The words of a translation, without its end."""
+def word_summaries(explanation: Explanation) -> Iterator[WordSummary]:
+    """Yield the words of a translation, without its end."""
     maps, log_probs = explanation.maps, [step.log_prob for step in explanation.steps]
     sources = _positions(maps.src_words)[: len(set(maps.src_words)) - (explanation.picture is None)]
-    words = []
     for pieces in _positions(maps.out_words)[:-1]:
         weights = explanation.gradients[pieces].mean(axis=0)
         shares = [(_text([maps.src_tokens[i] for i in of_word]), float(weights[of_word].sum())) for of_word in sources]
@@ -298,15 +297,12 @@ def word_summaries(explanation: Explanation) -> list[WordSummary]:
             if (other := _text([one.word])) not in others and one.text not in texts:
                 others[other] = probability
                 texts.add(one.text)
-        words.append(
-            WordSummary(
-                text=name,
-                probability=math.exp(sum(log_probs[i] for i in pieces)),
-                sources=[share for share in largest if share[1] >= MIN_SHARE],
-                others=[*others.items()][1 : 1 + MAX_SHOWN],
-            )
+        yield WordSummary(
+            text=name,
+            probability=math.exp(sum(log_probs[i] for i in pieces)),
+            sources=[share for share in largest if share[1] >= MIN_SHARE],
+            others=[*others.items()][1 : 1 + MAX_SHOWN],
         )
-    return words
 
 
 def _positions(words: Sequence[int]) -> list[list[int]]:

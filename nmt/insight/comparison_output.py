@@ -140,10 +140,8 @@ def _sentence(result: Result, sentence: SentenceDifference, names: tuple[str, st
     lines += [("reference", sentence.reference), *zip(names, sentence.hypotheses, strict=True)]
     before, after = sentence.scores
     shown = aligned([["  ", name, text] for name, text in lines], left=(0, 1, 2))
-    head = joined(
-        "", ["  ", styled(result, COLORS[result]), f": line {sentence.line}, chrF {before:.0f} → {after:.0f}"]
-    )
-    return joined("\n", [head, shown])
+    change = f": line {sentence.line}, chrF {before:.0f} → {after:.0f}"
+    return joined("\n", [joined("", ["  ", styled(result, COLORS[result]), change]), shown])
 
 
 def _note(paragraphs: Sequence[str]) -> "Text":

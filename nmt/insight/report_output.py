@@ -121,13 +121,12 @@ def _progression(history: History) -> Iterator[tuple[int, Example]]:
 
 def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]:
     """Yield set, path, number of pairs kept and hash of each file of the training."""
-    trained = [("training", corpus, size) for corpus, size in zip(record.train, record.corpus_sizes, strict=False)]
-    tests = [(name, corpus, None) for name, corpus in record.test.items()]
-    files = [
-        (name, file, size)
-        for name, corpus, size in (*trained, ("validation", record.validation, record.validation_pairs), *tests)
-        for file in corpus.files
+    corpora = [
+        *(("training", corpus, size) for corpus, size in zip(record.train, record.corpus_sizes, strict=False)),
+        ("validation", record.validation, record.validation_pairs),
+        *((name, corpus, None) for name, corpus in record.test.items()),
     ]
+    files = [(name, file, size) for name, corpus, size in corpora for file in corpus.files]
     if record.init_from is not None:
         files.append(("base model", record.init_from.model, None))
     for name, file, size in files:
