@@ -98,9 +98,8 @@ def text_blocks(
         finally:
             stdin.detach()  # leaves standard input open
         return
-    is_file = path.is_file()
-    size = round(share * path.stat().st_size)
-    bar = progress_bar(total=size, unit="B", unit_scale=True, smoothing=0) if is_file else None
+    size = round(share * path.stat().st_size) if path.is_file() else 0
+    bar = progress_bar(total=size, unit="B", unit_scale=True, smoothing=0) if path.is_file() else None
     with opened(path) as file:
         hashed = HashedReader(file)
         for block in line_blocks(hashed, str(path)):
