@@ -163,13 +163,7 @@ def _panels_of_layer(weights: NDArray[np.float32], layer: int, head: int | None)
 
 
 def _draw_panel(
-    axes: "Axes",
-    panel: Panel,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    largest: float,
-    masked: bool,
-    turned: Sequence[bool],
+    axes: "Axes", panel: Panel, rows: list[str], columns: list[str], largest: float, masked: bool, turned: list[bool]
 ) -> None:
     """Draw one panel; if `masked`, what is right of the diagonal is hatched."""
     weights = np.ma.masked_array(panel.weights, mask=np.triu(np.ones(panel.weights.shape, dtype=bool), 1) & masked)

@@ -199,14 +199,15 @@ def _scores(
 
 _Rows = Callable[[int, int], set[str]]
 """The rows of a table to which a line, from 0, belongs for what it is in a system or in the baseline."""
+_Table = tuple[BucketTable, _Rows]
 
 
 def _buckets(
     test_set: TranslatedSet, systems: Sequence[_View], references: Words, frequencies: dict[str, int] | None
-) -> list[tuple[BucketTable, _Rows]]:
+) -> list[_Table]:
     """Sentences by source length, by length of the translation, and by score; words by frequency."""
 
-    def by_sentence(by: str, values: Sequence[Sequence[float]], edges: Sequence[int]) -> tuple[BucketTable, _Rows]:
+    def by_sentence(by: str, values: Sequence[Sequence[float]], edges: Sequence[int]) -> _Table:
         whole = edges is not SENTENCE_SCORES
         columns = [scores_by(one, edges, system.bleu, whole) for one, system in zip(values, systems, strict=True)]
         names = labels(edges, whole)
@@ -244,11 +245,7 @@ def _filled(by: str, unit: str, metric: str, columns: Sequence[Sequence[Bucket]]
 
 
 def _differences(
-    test_set: TranslatedSet,
-    systems: Sequence[_View],
-    number: int,
-    references: Words,
-    tables: Sequence[tuple[BucketTable, _Rows]],
+    test_set: TranslatedSet, systems: Sequence[_View], number: int, references: Words, tables: Sequence[_Table]
 ) -> Differences:
     baseline, system = systems[0], systems[number]
     words = changed_words(baseline.words, system.words, references, LISTED)
