@@ -18,7 +18,7 @@ PICTURES = (".png", ".svg")
 def attention(
     text: Annotated[list[str], Argument(metavar="TEXT", help="Source text, or the path of an image.")],
     output: Annotated[
-        Path | None, Option(metavar="FILE", help="File to write: .html, .png, .svg or .json. Default: a summary here.")
+        Path | None, Option(metavar="FILE", help="File to write: .html, .png, .svg or .json. Default: print a summary.")
     ] = None,
     tgt: Annotated[str | None, Option(metavar="TEXT", help="Translation to explain. Default: the model's own.")] = None,
     model: options.RunOption = None,
@@ -41,7 +41,7 @@ def attention(
     if suffix not in PICTURES:
         given = {"--kind": kind, "--layer": layer, "--head": head}
         if chosen := [option for option, value in given.items() if value is not None]:
-            raise ConfigError(f"only a picture (--output FILE.png) is of chosen heads: leave out {', '.join(chosen)}")
+            raise ConfigError(f"only a picture (--output FILE.png) shows chosen heads: leave out {', '.join(chosen)}")
     run = open_run(model)
     from nmt.insight.attention_output import draw, summary, write_page
     from nmt.insight.explanation import explain, explain_attention

@@ -58,6 +58,8 @@ def compare(
     steps = [] if output else ["  all translations that differ: the same command with --output compare.html --open"]
     if runs and len(comparison.trainings.names) == len(runs) and not any("," in name for name in runs):
         seeds = shlex.join(f"{name},{Path(name).name}-2" for name in runs)
-        steps.append(f"  another seed of each run (--set training.seed=2 --name NAME-2): nmt compare {seeds}")
+        steps.append(
+            f"  another seed: nmt train --set training.seed=2 --name NAME-2, of each; then nmt compare {seeds}"
+        )
     if steps and not as_json:
         log.info("\n".join(["next:", *steps]))

@@ -42,8 +42,8 @@ PANELS = {
     "Output": "output is_opened resume alignments as_json n_best align tokens confidence comet comet_model",
 }
 """The panels of a long help, in order, with the parameters in them."""
-_MANY = 15
-"""Number of parameters from which on a help is long."""
+_MIN_GROUPED = 15
+"""Minimum number of parameters of a help with panels."""
 
 
 def complete_run(incomplete: str) -> list[str]:
@@ -107,7 +107,7 @@ TestOption = Annotated[
 ]
 ReferencesOption = Annotated[list[Path] | None, Option("--ref", metavar="FILE", help="References; may be repeated.")]
 PageOption = Annotated[Path | None, Option(metavar="FILE.html", help="Also write an HTML page.")]
-OpenOption = Annotated[bool, Option("--open", help="Open what was written in a browser.")]
+OpenOption = Annotated[bool, Option("--open", help="Open the written file in a browser.")]
 JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
@@ -217,12 +217,12 @@ def spelled(name: str) -> str:
 
 
 class PanelCommand(TyperCommand):
-    """A command whose help has its options in panels, such as `Search`, if they are many."""
+    """A command that groups many options into panels of its help, such as `Search`."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the options without a panel, and those of each panel."""
         parameters: Any = self.get_params(ctx)
-        named = PANELS if len(parameters) >= _MANY else {}
+        named = PANELS if len(parameters) >= _MIN_GROUPED else {}
         panels: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", "Options", *named)}
         for one in parameters:
             panel = next((name for name, names in named.items() if one.name in names.split()), "Options")
@@ -302,7 +302,7 @@ def check_output(output: Path | None, *suffixes: str, is_opened: bool = False) -
     """Raise `ConfigError` if `output` is not a writable name that ends in one of the suffixes, or opens without one."""
     if output is None:
         if is_opened:
-            raise ConfigError("--open opens what --output FILE writes; add it")
+            raise ConfigError("--open opens the file of --output: add --output FILE")
     elif output.suffix.lower() not in suffixes:
         raise ConfigError(f"--output {output}: its name should end in {' or '.join(suffixes)}")
     elif output.is_dir() or not output.parent.is_dir():

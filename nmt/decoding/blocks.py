@@ -67,7 +67,7 @@ def shard_of(path: Path, source: SourceConfig, name: str) -> Shard:
     """Part `I/N` of a file; the N parts, one after the other, are all of it. `ConfigError` for another name."""
     number, slash, count = (int(part) if part.isdecimal() else part for part in name.partition("/"))
     if not (isinstance(number, int) and slash and isinstance(count, int) and 1 <= number <= count):
-        raise ConfigError(f"--shard {name}: give a number and how many there are, from 1/16 to 16/16")
+        raise ConfigError(f"--shard {name}: give I/N with I from 1 to N, such as from 1/16 to 16/16")
     if source.type == "text":
         with opened(path) as file:
             total, end = 0, b"\n"

@@ -32,7 +32,7 @@ from nmt.evaluation.significance import DEFAULT_SAMPLES, Test, paired_test
 from nmt.insight.systems import Material, System, Trainings, TranslatedSet
 from nmt.insight.verdict import OutputScores, SystemScores, best_system, verdict
 
-LISTED = 10
+MAX_LISTED = 10
 """Maximum number of words in each list."""
 MAX_NGRAM = 4
 Words = Sequence[Sequence[str]]
@@ -93,7 +93,7 @@ class Differences:
     num_changed: int
     """Number of lines that differ."""
     words: dict[str, tuple[Changed, ...]]
-    """At most `LISTED` for each of `right more often`, `right less often`, and so on for `_KINDS`."""
+    """At most `MAX_LISTED` for each of `right more often`, `right less often`, and so on for `_KINDS`."""
     sentences: tuple[SentenceDifference, ...]
     """All that changed."""
 
@@ -198,7 +198,7 @@ def _scores(
 
 
 _Rows = Callable[[int, int], set[str]]
-"""The rows of a table to which a line, from 0, belongs for what it is in a system or in the baseline."""
+"""The rows of a table to which a line (from 0) belongs, by a system's translation or the baseline's."""
 _Table = tuple[BucketTable, _Rows]
 
 
@@ -248,7 +248,7 @@ def _differences(
     test_set: TranslatedSet, systems: Sequence[_View], number: int, references: Words, tables: Sequence[_Table]
 ) -> Differences:
     baseline, system = systems[0], systems[number]
-    words = changed_words(baseline.words, system.words, references, LISTED)
+    words = changed_words(baseline.words, system.words, references, MAX_LISTED)
     sentences = []
     for line, texts in enumerate(zip(baseline.hypotheses, system.hypotheses, strict=True)):
         if texts[0] != texts[1]:
@@ -268,7 +268,7 @@ _KINDS: dict[str, Callable[[Counter[str], Counter[str]], Counter[str]]] = {
     "superfluous": operator.sub,
     "missing": lambda ours, theirs: Counter({one: count for one, count in (theirs - ours).items() if " " in one}),
 }
-"""Of the n-grams of a translation and its reference: words of both, those of the first alone, of the second alone.
+"""Kinds of n-grams: words of both translation and reference, n-grams of the translation only, of the reference only.
 
 A word that is missing more often is right less often, so missing n-grams are longer."""
 

@@ -55,7 +55,7 @@ def comparison_text(comparison: Comparison) -> "Text":
 
 SEEDS_NOTE = (
     "The gap is the mean minus the baseline's. It is better or worse if it exceeds the spread: the distance from the "
-    "lowest to the highest seed, in the baseline and in the other system. One seed is not judged beside several."
+    "lowest to the highest seed, in the baseline and in the other system. A single seed is not compared with several."
 )
 
 

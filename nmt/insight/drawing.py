@@ -157,7 +157,7 @@ def curves(
     """Draw lines over the updates of a training; short lines show their points.
 
     A vertical line shows the `mark`, a step and its meaning. Each `runs` lines have one colour, and different patterns.
-    The axis ends at `highest`, the largest possible value, at the latest.
+    The axis never exceeds `highest`, the largest possible value.
     """
     with _drawing(y_label, [line.label for line in lines]) as axes:
         for number, line in enumerate(lines):

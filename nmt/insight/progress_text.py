@@ -22,7 +22,7 @@ MAX_FAILURES = 5
 CURVE_WIDTH = 60
 TRAINING_TEXT = "scores of the training text, which say nothing about other text"
 _NAME_WIDTH = 20
-"""Columns of a run's name for which others are dropped from the table."""
+"""Width of the name column for which other columns are dropped."""
 _STYLES: Mapping[State, str] = {"training": "green", "interrupted": "yellow", "diverged": "red", "broken": "red"}
 _NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
 _BARS = "▁▂▃▄▅▆▇█"

@@ -1,7 +1,7 @@
 """Verdict on systems: their scores, the spread of their seeds, and the sentences that sum them up.
 
 A single output is judged by the p of a paired test, several seeds by the distance between the means. A mean is never
-judged beside a single output.
+compared with a single output.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from nmt.evaluation.significance import TestedScore
 from nmt.runs.history import HIGHER_IS_BETTER
 
 SIGNIFICANT = 0.05
-"""A smaller p is more than chance."""
+"""Significance level: a smaller p is significant."""
 Result = Literal["better", "worse", "within chance", "within the spread of the seeds", "not judged", "equal"]
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger("nmt")
 RESULT = {"style": ""}
 """The `extra` of a log call that says a result; other information is dim on a terminal."""
 _MIN_TEXT = 8
-"""Columns to which a table's texts are narrowed at most; numbers are always whole."""
+"""Minimum width of a table's text columns; numbers are never cut."""
 _WHOLE = 1_000_000
 """Columns for tables in files and pipes."""
 _PREFIXES = {logging.INFO: "", logging.WARNING: "warning: "}

@@ -68,8 +68,8 @@ def test_through_the_command_line(in_solved: Path, cli: Cli) -> None:
     assert "--output page.html" in err
     code, out, err = cli("attention", "1 2 3", "--layer", "1")
     assert (code, out) == (2, "")
-    assert "is of chosen heads: leave out --layer" in err
-    assert "--open opens what --output FILE writes" in cli("attention", "1 2 3", "--open")[2]
+    assert "shows chosen heads: leave out --layer" in err
+    assert "--open opens the file of --output FILE writes" in cli("attention", "1 2 3", "--open")[2]
 
 
 def test_what_was_written_is_said_and_opened(

@@ -2,7 +2,7 @@
 
 /** The arrays of a page's bytes, in their order. */
 const ARRAYS = ["encoder", "decoder", "cross", "gradients"];
-const LEAST_REST = 0.0005; // a smaller rest of a sum of 1 is rounding
+const MIN_REST = 0.0005; // a smaller rest of a sum of 1 is rounding
 /** Names of the positions that are no text. */
 const SPECIAL = { "<s>": "start", "</s>": "end" };
 
@@ -204,7 +204,7 @@ function tokenElement(label) {
 function shareList(name, shares) {
   const rest = 1 - shares.reduce((sum, one) => sum + one.share, 0);
   const rows = shares.map(({ label, share, mark }) => shareRow(tokenElement(label), share, mark));
-  if (rest >= LEAST_REST) rows.push(shareRow("all others", rest));
+  if (rest >= MIN_REST) rows.push(shareRow("all others", rest));
   return element("ul", { class: "candidates", "aria-label": name }, ...rows);
 }
 

@@ -112,7 +112,7 @@ class SearchTree {
   describe(node) {
     if (!node.from) return "start of the sentence";
     const best = node.id === this.search.best ? ", the model’s translation" : "";
-    const all = `the whole line up to here ${percent(Math.exp(node.log_prob))}`;
+    const all = `all pieces up to here ${percent(Math.exp(node.log_prob))}`;
     const score = `score ${decimal(node.score)} (nearer to 0 is better)`;
     return `${plain(node.token)} ${percent(node.chance)}, step ${node.depth}: ${node.state}${best}; ${all}; ${score}`;
   }

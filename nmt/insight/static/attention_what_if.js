@@ -36,7 +36,7 @@ class WhatIf {
       made.append(button);
     }
     const rest = shown.reduce((sum, one) => sum - one.chance, 1 - own);
-    if (rest >= LEAST_REST) made.append(element("div", { class: "share" }, `all others: ${percent(rest)}`));
+    if (rest >= MIN_REST) made.append(element("div", { class: "share" }, `all others: ${percent(rest)}`));
     return made;
   }
 
