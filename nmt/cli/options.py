@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 PANELS = {
-    "Input": "src ref train test_set language_pair input prefix prefixes split_sentences tgt_tag",
+    "Input": "src ref train test_set language_pair input prefix prefixes split_sentences tgt_tag shard",
     "Search": "beam_size length_penalty min_length max_length max_length_ratio forbid sample mbr temperature top_k "
     "top_p seed",
     "Scoring": "tgt_lang bleu_tokenizer metric lowercase test samples",

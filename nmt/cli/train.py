@@ -1,5 +1,6 @@
 """`nmt train`."""
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -36,4 +37,5 @@ def train(
         from nmt.training.fine_tuning import table
 
         if changes := finish(settings, run, trained):
-            show(table(changes), stream=sys.stderr)
+            with contextlib.suppress(OSError):  # the training is complete
+                show(table(changes), stream=sys.stderr)

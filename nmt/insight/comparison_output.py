@@ -184,7 +184,8 @@ def _chart(trainings: Trainings) -> Chart | None:
         ]
         lines = [Curve(name, line) for name, line in zip(trainings.names, points, strict=True) if line]
         if len(lines) > 1:
-            return curves("validations", f"{label} on the validation set", label, lines)
+            highest = None if metric == "loss" else 100
+            return curves("validations", f"{label} on the validation set", label, lines, highest=highest)
     return None
 
 

@@ -172,7 +172,10 @@ def curves(
         axes.set_xlabel("updates", color=_MUTED)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         if len(lines) > 1 or mark is not None:
-            axes.legend(frameon=False, labelcolor=_TEXT, fontsize=10)
+            handles, labels = axes.get_lines(), [str(line.get_label()) for line in axes.get_lines()]
+            legend = axes.legend(handles, labels, frameon=False, labelcolor=_TEXT, fontsize=10)
+            for text in legend.get_texts():  # names of runs, in which $ begins no formula
+                text.set_parse_math(False)
         ends = [f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}" for line in lines]
         marked = f" {mark[1]}: update {mark[0]:,}." if mark is not None else ""
         return _chart(axes, name, title, f"{title}: {', '.join(ends)}.{marked}")

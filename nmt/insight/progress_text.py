@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from rich.cells import cell_len, set_cell_size
+
 from nmt.errors import ConfigError, NmtError
 from nmt.insight.progress import MEANING, RunStatus, State, main_metric, read_status
 from nmt.runs.folder import RunFolder
@@ -81,7 +83,7 @@ def describe(status: RunStatus) -> list[str]:
         head += f"; the same command {'starts it again' if status.checkpoint is None else 'resumes it'}"
     elif detail := status.trainer if status.is_being_trained else status.reason:
         head += f" ({detail})"
-    return [f"{status.path}: {head}", *(f"{name:<13} {value}" for name, value in _figures(status))]
+    return [f"{status.path}: {head}", *(f"{name:<12}  {value}" for name, value in _figures(status))]
 
 
 def _figures(status: RunStatus) -> Iterator[tuple[str, str]]:
@@ -127,15 +129,17 @@ def _validation(validation: Validation) -> str:
     return f"{in_words(validation.values)}  at step {validation.step:,}"
 
 
-def table(statuses: Sequence[RunStatus]) -> "list[str | Text]":
-    """A head and a line for each run, in columns; then a line for each broken run that says what is wrong.
+def table(statuses: Sequence[RunStatus]) -> "Iterator[str | Text]":
+    """Yield a head and a line for each run, in columns; then a line for each broken run that says what is wrong.
 
     Each test set has a column. On a terminal, the least important columns for which there is no room are left out. A
     last line explains the mark of scores of training text, if there are any.
     """
     tests = [name for name, _ in Counter(name for one in statuses for name in one.test_scores).most_common()]
     scores = {"validation": [(one.validation_scores, one.validates_on_training_text) for one in statuses]}
-    scores |= {name: [(one.test_scores.get(name, {}), False) for one in statuses] for name in tests}
+    for name in tests:
+        head = "test validation" if name == "validation" else name
+        scores[head] = [(one.test_scores.get(name, {}), False) for one in statuses]
     scored = dict(_score_column(name, runs) for name, runs in scores.items())
     columns: dict[str, Sequence[str | Text]] = {
         "": ["*" if one.is_latest else "" for one in statuses],
@@ -146,16 +150,28 @@ def table(statuses: Sequence[RunStatus]) -> "list[str | Text]":
         "parameters": ["" if one.parameters is None else f"{one.parameters:,}" for one in statuses],
         "changed": ["" if one.changed is None else ago(one.changed) for one in statuses],
     }
-    for least in ("parameters", *list(scored)[:1:-1], "step", "changed", "state"):
-        widths = {name: widest([name, *cells]) + 2 for name, cells in columns.items()}
-        if sum(widths.values()) - max(0, widths["name"] - _NAME_WIDTH) > (terminal_width() or math.inf):
+    names = columns["name"]
+    for least in ("parameters", *list(scored)[:1:-1], "step", "changed", "state", None):
+        others = sum(widest([name, *cells]) + 2 for name, cells in columns.items() if name != "name")
+        room = (terminal_width() or math.inf) - others
+        if least and room < min(_NAME_WIDTH, widest(names)):
             columns.pop(least, None)
+    columns["name"] = [_cut(str(name), max(_NAME_WIDTH, room)) for name in names]
     left = [place for place, name in enumerate(columns) if name in ("", "name", "state", "changed")]
     below = [status.reason for status in statuses if status.state == "broken"]
     if any(status.validates_on_training_text and status.validation_scores for status in statuses):
         below.append(f"! {TRAINING_TEXT}")
     rows = zip(*([name, *cells] for name, cells in columns.items()), strict=True)
-    return [aligned(list(rows), left, has_head=True), *below]
+    yield aligned(list(rows), left, has_head=True)
+    yield from below
+
+
+def _cut(name: str, width: float) -> str:
+    """Cut a name in the middle if it is too wide: names of runs often differ at their ends."""
+    if cell_len(name) <= width:
+        return name
+    half = (int(width) - 1) // 2
+    return f"{set_cell_size(name, half)}…{set_cell_size(name[::-1], half)[::-1]}"
 
 
 def _score_column(name: str, runs: "Sequence[tuple[Mapping[str, float], bool]]") -> "tuple[str, Sequence[Text]]":

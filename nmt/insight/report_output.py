@@ -10,6 +10,7 @@ from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.insight.drawing import Chart, Curve, bars, curves
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
+from nmt.insight.systems import Trainings
 from nmt.insight.validation_set import ReportedScore
 from nmt.interop.model_card import CardFacts, CardScores, check_card_options, model_card
 from nmt.interop.verification import UNKNOWN_LICENSE
@@ -32,12 +33,15 @@ def write_report(
 ) -> Path:
     """Write the run's report/ and return the path of its page; other files in it are kept.
 
-    The charts also show the curves of the overlaid run.
+    The charts of the page also show the curves of the overlaid run; the model card and its pictures do not.
 
     Raises `RunError` as `gather` does, and `ConfigError` for an impossible licence or data set.
     """
     check_card_options(license, datasets)
     report = gather(run, device, with_data, overlaid)
+    page = _page(run, report, list(_charts(report)))
+    if overlaid is not None:
+        report = report._replace(trainings=Trainings.of([run], [run.name]))
     charts = list(_charts(report))
     write_text(run.report / "README.md", model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)))
     for name in _CHARTS:
@@ -45,7 +49,7 @@ def write_report(
     for chart in charts:
         with replacing(run.report / f"{chart.name}.png") as picture:
             write_bytes(picture, chart.png)
-    write_text(run.report_page, _page(run, report, charts))
+    write_text(run.report_page, page)
     return run.report_page
 
 

@@ -92,7 +92,7 @@ class Trainings:
 
 def shown_value(value: object) -> str:
     """A setting's value on one line, as in YAML."""
-    if isinstance(value, float) and value == int(value):
+    if isinstance(value, float) and value.is_integer():
         return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

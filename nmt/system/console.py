@@ -92,9 +92,10 @@ def _fitted(part: "str | Text", stream: TextIO, link: str | Path | None) -> str:
 def _wrapped(line: "Text", console: "Console") -> "Text":
     """Break a line between words; what follows hangs below the text after its label, or two columns in.
 
-    A word that is wider than the terminal, such as a path, stays whole; text without spaces breaks anywhere.
+    A word that is wider than the terminal, such as a path, stays whole, as does a command, to be copied; text without
+    spaces breaks anywhere.
     """
-    if cell_len(line.plain) <= console.width:
+    if cell_len(line.plain) <= console.width or line.plain.lstrip().startswith("nmt "):
         return line
     (label,) = _LABEL.findall(line.plain)
     if len(label) > console.width // 2:
@@ -165,16 +166,21 @@ def aligned(rows: "Sequence[Sequence[str | Text]]", left: Sequence[int] = (0,), 
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, column in enumerate(zip(*rows, strict=True)):
+    cells = [[styled(cell) for cell in row] for row in rows]
+    needed = 0
+    for number, column in enumerate(zip(*cells, strict=True)):
+        for cell in column:
+            cell.expand_tabs(1)
         width = widest(column)
         if number in left:
-            is_wide = width > max(map(len, column))
-            table.add_column(overflow="fold" if is_wide else "ellipsis", min_width=min(width, _MIN_TEXT))
+            width = min(width, _MIN_TEXT)
+            table.add_column(overflow="fold", min_width=width)
         else:
             table.add_column(justify="right", no_wrap=True, min_width=width)
-    for row in rows:
-        table.add_row(*map(styled, row), style="bold" if has_head and row is rows[0] else "")
-    console = Console(width=terminal_width() or _WHOLE)
+        needed += width + 2
+    for row in cells:
+        table.add_row(*row, style="bold" if has_head and row is cells[0] else "")
+    console = Console(width=max(terminal_width() or _WHOLE, needed))
     lines = joined("", [styled(part.text, part.style or "") for part in console.render(table)]).split()
     for line in lines:
         line.rstrip()

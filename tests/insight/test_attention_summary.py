@@ -69,7 +69,7 @@ def test_through_the_command_line(in_solved: Path, cli: Cli) -> None:
     code, out, err = cli("attention", "1 2 3", "--layer", "1")
     assert (code, out) == (2, "")
     assert "shows chosen heads: leave out --layer" in err
-    assert "--open opens the file of --output FILE writes" in cli("attention", "1 2 3", "--open")[2]
+    assert "--open opens the file of --output" in cli("attention", "1 2 3", "--open")[2]
 
 
 def test_what_was_written_is_said_and_opened(

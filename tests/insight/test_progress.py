@@ -365,7 +365,7 @@ def test_a_long_name_of_a_test_set_is_apart_from_its_scores(make_run: Callable[.
     write_evaluation(run, "test_2016_flickr", 33.25)
     code, out, _ = cli("show", "--model", str(run.path))
     assert code == 0
-    assert "\ntest test_2016_flickr bleu 33.25" in out
+    assert "\ntest test_2016_flickr  bleu 33.25" in out
 
 
 def test_runs_on_a_terminal_take_a_line_each(make_run: Callable[..., RunFolder], cli: Cli, screen: Screen) -> None:
