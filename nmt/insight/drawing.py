@@ -45,7 +45,8 @@ def drawing(texts: Iterable[str]) -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # not the user's own settings
         # Text as paths looks the same everywhere, with or without the fonts; as a comment, it can be searched for, too.
-        matplotlib.rcParams.update({"font.family": families, "svg.fonttype": "path", "svg.hashsalt": "nmt"})
+        settings = {"font.family": families, "svg.fonttype": "path", "svg.hashsalt": "nmt", "text.parse_math": False}
+        matplotlib.rcParams.update(settings)
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         yield
 
@@ -172,10 +173,9 @@ def curves(
         axes.set_xlabel("updates", color=_MUTED)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         if len(lines) > 1 or mark is not None:
-            handles, labels = axes.get_lines(), [str(line.get_label()) for line in axes.get_lines()]
-            legend = axes.legend(handles, labels, frameon=False, labelcolor=_TEXT, fontsize=10)
-            for text in legend.get_texts():  # names of runs, in which $ begins no formula
-                text.set_parse_math(False)
+            drawn = axes.get_lines()  # named, or those whose names begin with _ would be left out
+            labels = [str(line.get_label()) for line in drawn]
+            axes.legend(drawn, labels, frameon=False, labelcolor=_TEXT, fontsize=10)
         ends = [f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}" for line in lines]
         marked = f" {mark[1]}: update {mark[0]:,}." if mark is not None else ""
         return _chart(axes, name, title, f"{title}: {', '.join(ends)}.{marked}")

@@ -77,10 +77,9 @@ def gather(run: RunFolder, device: str = "auto", with_data: bool = False, overla
     runs = [run] if overlaid is None else [run, overlaid]
     are_alike = overlaid is not None and overlaid.name == run.name
     trainings = Trainings.of(runs, [str(one.path) if are_alike else one.name for one in runs])
-    if overlaid is not None:
-        for one, history in zip(runs, trainings.histories, strict=True):
-            if not history.step:
-                raise RunError(f"--overlay: {one.path} has no metrics.jsonl with curves; name runs trained here")
+    empty = [one.path for one, history in zip(runs, trainings.histories, strict=True) if not history.step]
+    if overlaid is not None and empty:
+        raise RunError(f"--overlay: {empty[0]} has no metrics.jsonl with curves; name runs trained here")
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)
     engine = TorchEngine(model.to(choose_device(device)).eval(), tokenizers)

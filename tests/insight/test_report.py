@@ -715,6 +715,13 @@ def test_a_setting_is_listed_by_its_own_key(copy_task: Path) -> None:
 # ------------------------------------------------------------------------------------------------ charts
 
 
+def test_the_legend_has_the_names_of_runs_as_they_are() -> None:
+    names = ("_base", "b$x$c")
+    svg = curves("x", "Title", "unit", [Curve(name, [(0.0, 1.0), (1.0, 2.0)]) for name in names]).svg
+    texts = svg.partition("legend_1")[2].split("x-text_")[1:]
+    assert [text.count('xlink:href="#x-DejaVuSans') for text in texts] == list(map(len, names))  # a glyph a character
+
+
 def test_a_curve_passes_through_its_points_in_the_pages_colours() -> None:
     import matplotlib
 
