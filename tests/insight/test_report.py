@@ -292,8 +292,12 @@ def test_the_curves_of_a_second_run_are_drawn_too(
     records = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
     kept = [one | {"loss": 9.5} for one in records if one["kind"] == "train" and one["step"] <= 400]
     other.metrics_file.write_text("".join(json.dumps(one) + "\n" for one in kept))
+    assert cli("report", "--model", "copy")[0] == 0
+    card, picture = (run.report / name for name in ("README.md", "loss.png"))
+    alone = card.read_bytes(), picture.read_bytes()
     code, stdout, _ = cli("report", "--model", "copy", "--overlay", "other")
     assert code == 0
+    assert (card.read_bytes(), picture.read_bytes()) == alone  # what is published is of the run alone
     page = Path(stdout.strip())
     for width in (1400, 390):
         browser.open_page(page, width)
