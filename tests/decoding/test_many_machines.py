@@ -20,14 +20,15 @@ CORPUS = """
 import sys, pyarrow, pyarrow.parquet
 lines = open("corpus.txt", encoding="utf-8").read().splitlines()
 for part in range(0, len(lines), 10_000):
-    table = pyarrow.table({"text": lines[part : part + 10_000]})
+    end = min(part + 10_000, len(lines))
+    table = pyarrow.table({"text": lines[part:end], "line": list(range(part, end))})
     pyarrow.parquet.write_table(table, f"corpus/{part:06}.parquet")
 """
 TEXT = """
-import pathlib, pyarrow.parquet
+import pyarrow.parquet
+table = pyarrow.parquet.read_table("translated").sort_by("line")
 with open("translated.txt", "w", encoding="utf-8") as file:
-    for part in sorted(pathlib.Path("translated").iterdir()):
-        file.writelines(f"{line}\\n" for line in pyarrow.parquet.read_table(part)["translation"].to_pylist())
+    file.writelines(f"{line}\\n" for line in table["translation"].to_pylist())
 """
 pytestmark = pytest.mark.slow
 
