@@ -45,8 +45,9 @@ def drawing(texts: Iterable[str]) -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # not the user's own settings
         # Text as paths looks the same everywhere, with or without the fonts; as a comment, it can be searched for, too.
-        settings = {"font.family": families, "svg.fonttype": "path", "svg.hashsalt": "nmt", "text.parse_math": False}
-        matplotlib.rcParams.update(settings)
+        matplotlib.rcParams.update(
+            {"font.family": families, "svg.fonttype": "path", "svg.hashsalt": "nmt", "text.parse_math": False}
+        )
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         yield
 
