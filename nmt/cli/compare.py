@@ -1,6 +1,5 @@
 """`nmt compare`."""
 
-import dataclasses
 import shlex
 from pathlib import Path
 from typing import Annotated, Literal
@@ -49,14 +48,14 @@ def compare(
     material = read_material(runs or (), hyp or (), files, scoring.tgt_lang)
     material = material._replace(settings=scoring.settings(material.settings), lowercase=scoring.lowercase)
     comparison = compare_systems(material, test, samples)
-    content = dataclasses.asdict(comparison)
-    del content["trainings"]["histories"]
-    options.show_result(as_json, content, [comparison_text(comparison)])
+    trainings = comparison.trainings
+    content = {**vars(comparison), "trainings": {"names": trainings.names, "settings": trainings.settings}}
+    options.show_result(as_json, content, map(comparison_text, [comparison]))
     if output is not None:
         write_page(comparison, output)
         options.show_written(output, is_opened)
     steps = [] if output else ["  all translations that differ: the same command with --output compare.html --open"]
-    if runs and len(comparison.trainings.names) == len(runs) and not any("," in name for name in runs):
+    if runs and len(trainings.names) == len(runs) and not any("," in name for name in runs):
         seeds = shlex.join(f"{name},{Path(name).name}-2" for name in runs)
         steps.append(
             f"  another seed: nmt train --set training.seed=2 --name NAME-2, of each; then nmt compare {seeds}"

@@ -48,7 +48,7 @@ def data(
     if write is not None:
         written = ", ".join(write_cleaned(files, verdicts, languages, write))
         log.info(f"{write}: {written}, and cleaning.tsv with examples of dropped pairs", extra=RESULT)
-    options.show_result(as_json, profile, [data_text(profile)])
+    options.show_result(as_json, profile, map(data_text, [profile]))
     if output is not None:
         write_page(profile, output)
         options.show_written(output, is_opened)

@@ -112,7 +112,7 @@ def make_figure(
     figure.set_size_inches(total_x, total_y)
     left = _MARGIN / total_x
     top = 1 - _MARGIN / total_y
-    figure.text(left, top, title, fontsize=_TITLE_FONT, verticalalignment="top", parse_math=False)
+    figure.text(left, top, title, fontsize=_TITLE_FONT, verticalalignment="top")
     largest = max(float(panel.weights.max()) for line in grid for panel in line)
     for y, line in enumerate(grid):
         for x, panel in enumerate(line):
@@ -172,10 +172,10 @@ def _draw_panel(
     axes.patch.set_edgecolor("#888888")
     axes.imshow(weights, cmap="Blues", vmin=0, vmax=largest, interpolation="nearest", aspect="auto")
     axes.set_title(panel.title, fontsize=_PANEL_FONT)
-    axes.set_xticks(range(len(columns)), columns, fontsize=_FONT, parse_math=False)
+    axes.set_xticks(range(len(columns)), columns, fontsize=_FONT)
     for label, is_turned in zip(axes.get_xticklabels(), turned, strict=True):
         label.set_rotation(90 if is_turned else 0)
-    axes.set_yticks(range(len(rows)), rows, fontsize=_FONT, parse_math=False)
+    axes.set_yticks(range(len(rows)), rows, fontsize=_FONT)
     axes.tick_params(length=0)
 
 
@@ -192,7 +192,7 @@ def _label_sizes(
 
 def _text_size(figure: "Figure", text: str, size: int) -> tuple[float, float]:
     """Width and height in inches."""
-    drawn = figure.text(0, 0, text, fontsize=size, parse_math=False)
+    drawn = figure.text(0, 0, text, fontsize=size)
     extent = drawn.get_window_extent()
     drawn.remove()
     return extent.width / figure.dpi, extent.height / figure.dpi

@@ -45,9 +45,8 @@ def drawing(texts: Iterable[str]) -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # not the user's own settings
         # Text as paths looks the same everywhere, with or without the fonts; as a comment, it can be searched for, too.
-        matplotlib.rcParams.update(
-            {"font.family": families, "svg.fonttype": "path", "svg.hashsalt": "nmt", "text.parse_math": False}
-        )
+        matplotlib.rcParams.update({"font.family": families, "svg.fonttype": "path", "svg.hashsalt": "nmt"})
+        matplotlib.rcParams["text.parse_math"] = False  # a dollar is a dollar
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         yield
 

@@ -204,8 +204,7 @@ def sorted_by(statuses: Iterable[RunStatus], key: str) -> list[RunStatus]:
 
 def main_score(scores: Mapping[str, float]) -> float | None:
     """The score by which runs are compared; None if there is none."""
-    metric = main_metric(scores)
-    return None if metric is None else scores[metric]
+    return scores.get(main_metric(scores) or "")
 
 
 def main_metric(scores: Mapping[str, float]) -> str | None:

@@ -39,10 +39,10 @@ def write_report(
     """
     check_card_options(license, datasets)
     report = gather(run, device, with_data, overlaid)
-    page = _page(run, report, list(_charts(report)))
-    if overlaid is not None:
-        report = report._replace(trainings=Trainings.of([run], [run.name]))
     charts = list(_charts(report))
+    page = _page(run, report, charts)
+    if overlaid is not None:
+        charts = list(_charts(report._replace(trainings=Trainings.of([run], [run.name]))))
     write_text(run.report / "README.md", model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)))
     for name in _CHARTS:
         (run.report / f"{name}.png").unlink(missing_ok=True)

@@ -105,7 +105,7 @@ def expectation(pairs: int) -> Iterator[str]:
     if pairs < MIN_PAIRS:
         yield "no pairs are held out, so scores will be of the training text itself, and say nothing about other text"
     if pairs <= (RECOMMENDED[0].pairs or 0):
-        yield f"{pairs:,} pairs are enough to try nmt out; the model will learn them by heart, and fail on other text"
+        yield f"{pairs:,} pairs are enough to try nmt out; the model will memorize them, and fail on other text"
         yield "a useful model needs about 10,000 pairs, or a public model as its base (nmt import, then nmt adapt)"
 
 

@@ -319,7 +319,7 @@ def test_the_next_commands_name_the_file(cli: Cli) -> None:
 
 @pytest.mark.parametrize(("pairs", "said", "unsaid"), [
     (5, "5 pairs are enough to try nmt out", ""), (5, "of the training text itself", ""),
-    (60, "fail on other text", "of the training text itself"), (301, "", "learn them by heart"),
+    (60, "fail on other text", "of the training text itself"), (301, "", "memorize them"),
 ])  # fmt: skip
 def test_few_pairs_are_said_to_be_few(cli: Cli, pairs: int, said: str, unsaid: str) -> None:
     write_two(pairs, "en", "de")

@@ -219,7 +219,7 @@ function shareRow(label, share, mark) {
 }
 
 /**
- * What else could stand in a group of pieces, likeliest first: what-ifs with their `chance` and `label`, without those
+ * The alternatives of a group of pieces, likeliest first: what-ifs with their `chance` and `label`, without those
  * that say the same as the translation or as a likelier one.
  */
 function alternatives(page, { label, start, end }, unit) {
