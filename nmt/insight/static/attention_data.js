@@ -225,14 +225,13 @@ function shareRow(label, share, mark) {
 function alternatives(page, { label, start, end }, unit) {
   const texts = new Set([page.tgt]);
   const words = new Set([label]);
-  const isNew = (seen, text) => !seen.has(text) && seen.add(text);
   const before = (position) => logProb(page, { start, end: position });
   return page.what_if
     .filter((one) => one.position >= start && one.position < end)
     .map((one) => ({ ...one, chance: Math.exp(before(one.position) + one.log_prob) }))
     .map((one) => ({ ...one, label: unit === "words" ? one.word : one.token }))
     .sort((a, b) => b.chance - a.chance)
-    .filter((one) => isNew(words, one.label) && isNew(texts, one.text));
+    .filter((one) => !words.has(one.label) && !texts.has(one.text) && words.add(one.label) && texts.add(one.text));
 }
 
 /** The log-probability of the pieces of a group. */
