@@ -20,6 +20,7 @@ from rich.cells import cell_len
 
 from nmt.batches.augmentation import Augmented, ragged
 from nmt.batches.batches import Batch, collate
+from nmt.batches.joining import JoinedShape
 from nmt.cli.main import main
 from nmt.config.inference import TransformerConfig
 from nmt.errors import NmtError
@@ -59,11 +60,14 @@ has_exact_int8 = pytest.mark.skipif(
 
 
 def batch_of(
-    pairs: Pairs, src_special: SpecialIds = OWN_SPECIAL_IDS, tgt_special: SpecialIds = OWN_SPECIAL_IDS
+    pairs: Pairs,
+    src_special: SpecialIds = OWN_SPECIAL_IDS,
+    tgt_special: SpecialIds = OWN_SPECIAL_IDS,
+    shape: JoinedShape | None = None,
 ) -> Batch:
-    """A batch of pairs of ids, without `<s>` and `</s>`."""
+    """A batch of pairs of ids, without `<s>` and `</s>`; joined if there is a shape."""
     src, tgt = (ragged([np.asarray(ids, dtype=np.int64) for ids in side]) for side in zip(*pairs, strict=True))
-    return collate(Augmented(src, tgt, tgt[0]), src_special, tgt_special)
+    return collate(Augmented(src, tgt, tgt[0]), src_special, tgt_special, shape)
 
 
 def unread_tokenizer(folder: Path) -> Path:

@@ -29,7 +29,7 @@ STRETCH = 2.0
 """A sentence that would get more than this many times the pieces of the longest one in its batch is not changed, which
 limits the size of a batch. Sampled sentences have more pieces than the plan counted: 1.2 times as many with 4,000 BPE
 pieces on captions and a dropout of 0.1."""
-JOINED = 4 / 3  # three rows of n positions become two rows of 2n
+CONCATENATED = 4 / 3  # three rows of n positions become two rows of 2n
 
 Change = Callable[[str], str]
 Row = NDArray[np.integer]
@@ -49,7 +49,7 @@ class Augmentation:
     """The `augmentation` of a run, for the batches of an epoch."""
 
     def __init__(self, config: Config, tokenizers: Tokenizers, epoch: int, lexicon: Lexicon | None = None) -> None:
-        """`lexicon` is learned from the training corpus; without it, all `fragments` are joined pairs."""
+        """`lexicon` is learned from the training corpus; without it, all `fragments` are concatenated pairs."""
         self._config = config.augmentation
         self._max_length = config.data.max_length
         language = config.data.src_lang
@@ -81,7 +81,7 @@ class Augmentation:
                 src, tgt = ragged([phrase.src for phrase in phrases]), ragged([phrase.tgt for phrase in phrases])
                 tags = tags[[phrase.row for phrase in phrases]]
         elif is_fragments:
-            src, tgt, tags, cuts = self._joined(src, tgt, tags)
+            src, tgt, tags, cuts = self._concatenated(src, tgt, tags)
         if config.changes_text:
             limits = self._limit(src, tags), self._limit(tgt, NO_TAGS)
             changes = self._drawn_changes(len(src[1]), random)
@@ -123,7 +123,7 @@ class Augmentation:
         """Maximum number of ids of a changed row."""
         return min(self._room(tags), int(STRETCH * int(side[1].max())))
 
-    def _joined(
+    def _concatenated(
         self, src: Ragged, tgt: Ragged, tags: NDArray[np.integer]
     ) -> tuple[Ragged, Ragged, NDArray[np.integer], list[tuple[int, int]]]:
         """Concatenate every two pairs: the batch has half the rows, twice as long.
@@ -140,10 +140,10 @@ class Augmentation:
             groups += [pair] if fits and tags[one] == tags[other] else [(one,), (other,)]
         groups += [(index,) for index in range(2 * half, len(tags))]
         sides = [_rows(side) for side in (src, tgt)]
-        joined = [ragged([np.concatenate([rows[index] for index in group]) for group in groups]) for rows in sides]
+        both = [ragged([np.concatenate([rows[index] for index in group]) for group in groups]) for rows in sides]
         firsts = [group[0] for group in groups]
         cuts = [(int(src[1][group[0]]), int(tgt[1][group[0]])) if len(group) > 1 else (0, 0) for group in groups]
-        return joined[0], joined[1], tags[firsts], cuts
+        return both[0], both[1], tags[firsts], cuts
 
     def _rewritten(
         self,
@@ -203,7 +203,7 @@ def max_batch_shape(corpus: EncodedCorpus, config: AugmentationConfig, max_lengt
     """Upper limits on the batches from `corpus`; a sentence has at most `max_length` pieces."""
     width, stretch = 1 + max(int(side.lengths.max()) for side in (corpus.src, corpus.tgt)), 1.0
     if config.fragments:
-        width, stretch = 2 * width, stretch * JOINED
+        width, stretch = 2 * width, stretch * CONCATENATED
     if config.changes_text:
         width, stretch = int(STRETCH * width), stretch * STRETCH
     vectors = (int(corpus.src.lengths.max()), corpus.src.features) if corpus.src.features else None

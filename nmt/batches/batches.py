@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nmt.batches.augmentation import Augmentation, Augmented
 from nmt.batches.dataset import EncodedCorpus
+from nmt.batches.joining import JoinedShape, joined_rows
 from nmt.models.source import Source, is_real, pad_ragged, ragged_source
 from nmt.tokenizers.vocabulary import SpecialIds
 
@@ -35,7 +36,7 @@ _CHUNK = 1 << 20  # pairs that are sorted at once
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Pairs of similar length, padded on the right.
+    """Pairs of similar length, padded on the right; or pairs of any length, joined in one row (`source.joined`).
 
     For the pair "a b" -> "x y" and one row:
 
@@ -76,9 +77,14 @@ class Batch:
         )
 
 
-def collate(pairs: Augmented, src_special: SpecialIds, tgt_special: SpecialIds) -> Batch:
-    """Pad pairs (ids without `<s>` and `</s>`) into a `Batch`."""
+def collate(
+    pairs: Augmented, src_special: SpecialIds, tgt_special: SpecialIds, shape: JoinedShape | None = None
+) -> Batch:
+    """Pad pairs (ids without `<s>` and `</s>`) into a `Batch`, or join them if there is a `shape`."""
     tgt_ids, tgt_lengths = pairs.tgt
+    if shape is not None:
+        real = int(tgt_lengths.sum()) + len(tgt_lengths)
+        return Batch(*joined_rows(pairs, src_special, tgt_special, shape), torch.arange(real), real)
     return Batch(
         source=ragged_source(*pairs.src, src_special),
         tgt_in=pad_ragged(pairs.tgt_seen, tgt_lengths, tgt_special.pad, first=[tgt_special.start]),
@@ -168,8 +174,8 @@ def _cuts(edges: Sequence[int], batch_tokens: int) -> list[int]:
     return cuts
 
 
-def share_of_real_positions(corpus: EncodedCorpus, plan: Plan) -> float:
-    """The share of real positions among the padded ones, over both sides."""
+def share_of_real_positions(corpus: EncodedCorpus, plan: Plan, shape: JoinedShape | None = None) -> float:
+    """The share of real positions in a plan's batches, padded or of a joined shape, over both sides."""
     pairs = np.concatenate(plan)
     sizes = np.array([len(batch) for batch in plan])
     begins = np.cumsum(sizes) - sizes
@@ -178,15 +184,18 @@ def share_of_real_positions(corpus: EncodedCorpus, plan: Plan) -> float:
         lengths = side.lengths[pairs]
         real += int(lengths.sum(dtype=np.int64)) + len(lengths)
         padded += int(((np.maximum.reduceat(lengths, begins) + 1) * sizes).sum())
-    return real / padded
+    return real / (padded if shape is None else len(plan) * sum(shape.lengths))
 
 
-class _Batches(Dataset[Batch]):
+class Batches(Dataset[Batch]):
     """The batches of a plan, indexed by `(number, pairs)`: a batch's number and the indices of its pairs."""
 
-    def __init__(self, corpus: EncodedCorpus, augmentation: Augmentation | None) -> None:
+    def __init__(
+        self, corpus: EncodedCorpus, augmentation: Augmentation | None = None, shape: JoinedShape | None = None
+    ) -> None:
         self._corpus = corpus
         self._augmentation = augmentation
+        self._shape = shape
 
     def __getitem__(self, key: tuple[int, NDArray[np.integer]]) -> Batch:
         number, pairs = key
@@ -194,7 +203,7 @@ class _Batches(Dataset[Batch]):
         augmented = Augmented(src, tgt, tgt[0])
         if self._augmentation:
             augmented = self._augmentation(number, src, tgt)
-        return collate(augmented, self._corpus.src.special, self._corpus.tgt.special)
+        return collate(augmented, self._corpus.src.special, self._corpus.tgt.special, self._shape)
 
 
 # Workers are not forked from the trainer: that could copy locks held by threads of OpenMP, CUDA, NCCL or the progress
@@ -273,8 +282,9 @@ def batch_loader(
     device: torch.device,
     numbers: Sequence[int] | None = None,
     augmentation: Augmentation | None = None,
+    shape: JoinedShape | None = None,
 ) -> DataLoader[Batch]:
-    """A DataLoader of the plan's batches, or of those with the given `numbers`, in that order.
+    """A DataLoader of the plan's batches, or of those with the given `numbers`, in that order; joined with a `shape`.
 
     `num_workers` other processes prepare them in advance.
     """
@@ -282,7 +292,7 @@ def batch_loader(
     if workers:
         start_worker_server()
     return DataLoader(
-        _Batches(corpus, augmentation),
+        Batches(corpus, augmentation, shape),
         sampler=[(number, plan[number]) for number in (range(len(plan)) if numbers is None else numbers)],
         batch_size=None,  # an item is a batch already
         num_workers=workers,

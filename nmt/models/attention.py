@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from nmt.models.joined import Spans, attend_joined
 from nmt.models.source import look_ahead_mask
 
 WeightsRecord: TypeAlias = list[Tensor] | None
@@ -129,18 +130,18 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Tensor,
         memory: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | Spans | None = None,
         is_causal: bool = False,
         recorded: WeightsRecord = None,
     ) -> Tensor:
         """Each position of `x` attends to `memory` (which is `x` itself in self-attention).
 
-        (B, Q, D), (B, S, D), mask broadcastable to (B, H, Q, S) -> (B, Q, D).
-        `is_causal` applies a look-ahead mask and lets torch choose its fastest kernel; `mask` must then be None.
-        The attention weights, (B, H, Q, S), are appended to `recorded`.
+        (B, Q, D), (B, S, D), mask broadcastable to (B, H, Q, S), or spans of joined sentences -> (B, Q, D).
+        `is_causal` applies a look-ahead mask and lets torch choose its fastest kernel; `mask` must then be None, or
+        spans. The attention weights, (B, H, Q, S), are appended to `recorded`; not those of joined sentences.
         """
         query, (key, value) = self.queries(x), self.keys_values(memory)
-        if recorded is not None:
+        if recorded is not None and not isinstance(mask, Spans):
             causal_mask = look_ahead_mask(x.shape[1], x.device) if is_causal else mask
             recorded.append(attention_weights(query, key, causal_mask))
         return self.attend(query, key, value, mask, is_causal)
@@ -154,15 +155,17 @@ class MultiHeadAttention(nn.Module):
         return self._split(self.key(memory)), self._split(self.value(memory))
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, is_causal: bool = False
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Spans | None = None, is_causal: bool = False
     ) -> Tensor:
         """(B, H, Q, d), keys and values (B, H, S, d) -> (B, Q, D)"""
         # fp32 on a CPU, where the backward pass of torch's kernel takes 3 to 8 times as long in bf16.
         wide = torch.promote_types(query.dtype, torch.float32) if query.is_cpu else query.dtype
+        parts = query.to(wide), key.to(wide), value.to(wide)
         with torch.autocast(query.device.type, enabled=False), _without_cudnn(query.is_cuda):
-            heads = F.scaled_dot_product_attention(  # (B, H, Q, d)
-                query.to(wide), key.to(wide), value.to(wide), mask, is_causal=is_causal
-            )
+            if isinstance(mask, Spans):
+                heads = attend_joined(*parts, mask, is_causal)
+            else:
+                heads = F.scaled_dot_product_attention(*parts, mask, is_causal=is_causal)  # (B, H, Q, d)
         return self._merge(heads.to(query.dtype))
 
     def attend_cached(self, x: Tensor, cache: KeyValueCache, bias: Tensor) -> Tensor:

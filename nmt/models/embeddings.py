@@ -49,8 +49,8 @@ class PositionEmbeddings(nn.Module):
         if self.kind == "learned":
             nn.init.normal_(self.table, std=0.02)
 
-    def forward(self, x: Tensor, position: int | None = None) -> Tensor:
-        """(B, T, D) at positions 0 to T - 1, or all at one `position` -> (B, T, D)"""
+    def forward(self, x: Tensor, position: int | Tensor | None = None) -> Tensor:
+        """(B, T, D) at positions 0 to T - 1, all at one `position`, or each at its own, (T,) -> (B, T, D)"""
         return x + (self.table[: x.shape[1]] if position is None else self.table[position])
 
     def extended(self, length: int) -> Tensor:

@@ -19,6 +19,7 @@ from nmt.config.source import SourceConfig
 from nmt.errors import RunError
 from nmt.models.dropout import Dropout
 from nmt.models.embeddings import PositionEmbeddings, VectorLayer
+from nmt.models.joined import sentences_of
 from nmt.models.source import Source
 
 
@@ -146,15 +147,19 @@ class TrainableModel(Seq2SeqModel[M, S]):
         """
         if self.src_vectors is not None or source.values.is_floating_point():
             return source
-        return Source(self.src_embedding(source.values), source.mask)
+        return source._replace(values=self.src_embedding(source.values))
 
     def first_states(self, source: Source) -> Source:
         """Sources of ids, of their embeddings, or of vectors -> the input of the first encoder layer, (B, S, D)"""
         if self.src_vectors is not None:
             vectors: Source = self.src_vectors(source)
             return vectors
-        embedded, mask = self.embed_sources(source)
-        return Source(self.dropout(self.src_positions(embedded * self.scale)), mask)
+        embedded = self.embed_sources(source).values * self.scale
+        if source.joined is None:
+            placed = self.src_positions(embedded)
+        else:
+            placed = self.src_positions(embedded, sentences_of(source.joined.src_starts, embedded.shape[1])[1])
+        return source._replace(values=self.dropout(placed))
 
     @abstractmethod
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
@@ -172,8 +177,11 @@ class TrainableModel(Seq2SeqModel[M, S]):
             raise RunError("the model has no attention (model.attention: none), so it cannot align words")
         return weights.mean(dim=1)
 
-    def compile_layers(self, backend: Backend) -> None:
-        """Compile the layers with a backend of torch.compile, for batches of any shape; by default does nothing."""
+    def compile_layers(self, backend: Backend, dynamic: bool = True) -> None:
+        """Compile the layers with a backend of torch.compile; by default does nothing.
+
+        They are compiled for batches of any shape, or, if not `dynamic`, again for each shape.
+        """
 
     def padding_rows(self, src_pad: int, tgt_pad: int) -> list[tuple[Tensor, int]]:
         """The rows for `<pad>` in embeddings, output and its bias that must not be trained; usually none.

@@ -153,7 +153,7 @@ class Rnn(TrainableModel[RnnMemory, RnnState]):
 
     def encode(self, source: Source) -> RnnMemory:
         """Sources of ids, of their embeddings, or of vectors -> states (B, S, D), their mask, and v (B, D)"""
-        x, mask = self.first_states(source)  # (B, S, E), or (B, S, D) without encoder layers
+        x, mask, _ = self.first_states(source)  # (B, S, E), or (B, S, D) without encoder layers
         if not len(self.encoder):
             real = mask[:, :, None].to(x.dtype)
             return RnnMemory(x, mask, (x * real).sum(dim=1) / real.sum(dim=1))

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nmt.models.joined import Joined
+
 Row = Sequence[int] | NDArray[Any]
 """Ids, or vectors (S, F)."""
 
@@ -28,24 +30,28 @@ class PaddingIds(Protocol):
 
 
 class Source(NamedTuple):
-    """A batch of sequences of ids, or of vectors, padded on the right."""
+    """A batch of sequences of ids, or of vectors, padded on the right; or joined in one row."""
 
     values: Tensor
     """(B, S) int64 ids, or (B, S, F) vectors"""
     mask: Tensor
     """(B, S) bool, True = may attend"""
+    joined: Joined | None = None
+    """Where the pairs begin if each row holds several; every position is then real, and the mask all True"""
 
     def to(self, device: torch.device) -> "Source":
         """The source on another device; the copy is asynchronous if the memory is pinned."""
-        return Source(*(tensor.to(device, non_blocking=True) for tensor in self))
+        values, mask = (tensor.to(device, non_blocking=True) for tensor in self[:2])
+        return Source(values, mask, None if self.joined is None else self.joined.to(device))
 
     def pin_memory(self) -> "Source":
         """The source in pinned memory, from which a GPU can copy directly."""
-        return Source(*(tensor.pin_memory() for tensor in self))
+        values, mask = (tensor.pin_memory() for tensor in self[:2])
+        return Source(values, mask, None if self.joined is None else self.joined.pin_memory())
 
     def repeat(self, times: int) -> "Source":
         """The batch repeated along its first dimension: (times * B, S)."""
-        return Source(*(torch.cat([tensor] * times) for tensor in self))
+        return Source(self.values.repeat(times, *[1] * (self.values.ndim - 1)), self.mask.repeat(times, 1), self.joined)
 
 
 def source_of(sequences: Sequence[Row], special: PaddingIds) -> Source:

@@ -20,6 +20,7 @@ from nmt.models.attention import KeyValueCache, Moves, MultiHeadAttention, Weigh
 from nmt.models.dropout import Dropout
 from nmt.models.embeddings import PositionEmbeddings
 from nmt.models.interface import Backend, L, Layers, TrainableModel
+from nmt.models.joined import Joined, Spans, sentences_of
 from nmt.models.source import Source, for_heads
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -83,7 +84,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, x: Tensor, src_mask: Tensor, recorded: WeightsRecord = None) -> Tensor:
+    def forward(self, x: Tensor, src_mask: Tensor | Spans, recorded: WeightsRecord = None) -> Tensor:
         """(B, S, D), mask (B, 1, 1, S) -> (B, S, D)"""
         x = self.self_residual(x, lambda y: self.self_attention(y, y, src_mask, recorded=recorded))
         fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
@@ -111,12 +112,19 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor, recorded: WeightsRecord = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        src_mask: Tensor | Spans,
+        recorded: WeightsRecord = None,
+        tgt_spans: Spans | None = None,
+    ) -> Tensor:
         """(B, T, D), (B, S, D), mask (B, 1, 1, S) -> (B, T, D)
 
         Targets are padded on the right, so the look-ahead mask alone keeps real positions from attending to padding.
         """
-        x = self.self_residual(x, lambda y: self.self_attention(y, y, is_causal=True, recorded=recorded))
+        x = self.self_residual(x, lambda y: self.self_attention(y, y, tgt_spans, is_causal=True, recorded=recorded))
         x = self.cross_residual(x, lambda y: self.cross_attention(y, memory, src_mask, recorded=recorded))
         fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return fed
@@ -142,6 +150,8 @@ class Memory(NamedTuple):
     """(B, S, D)"""
     mask: Tensor
     """(B, S) bool, True = may attend"""
+    joined: Joined | None = None
+    """Where the pairs begin if each row holds several"""
 
 
 class TransformerState:
@@ -218,26 +228,37 @@ class Transformer(TrainableModel[Memory, TransformerState]):
 
     def encode(self, source: Source, recorded: WeightsRecord = None) -> Memory:
         """Sources of ids, of their embeddings, or of vectors -> states (B, S, D) and mask (B, S)"""
-        x, src_mask = self.first_states(source)
-        mask = for_heads(src_mask)
+        x, src_mask, joined = self.first_states(source)
+        mask: Tensor | Spans = for_heads(src_mask)
+        if joined is not None:
+            mask = Spans.of(x, joined.src_starts, x, joined.src_starts, joined.longest)
         for layer in self.encoder:
             x = layer(x, mask, recorded)
-        return Memory(self.encoder_norm(x), src_mask)
+        return Memory(self.encoder_norm(x), src_mask, joined)
 
     def decode(self, tgt_in: Tensor, memory: Memory, recorded: WeightsRecord = None) -> Tensor:
         """(B, T), memory of B sources -> (B, T, D)"""
-        x, mask = self._embed_targets(tgt_in), for_heads(memory.mask)
+        x, joined = self._embed_targets(tgt_in, memory.joined), memory.joined
+        mask: Tensor | Spans = for_heads(memory.mask)
+        spans = None
+        if joined is not None:
+            mask = Spans.of(x, joined.tgt_starts, memory.states, joined.src_starts, joined.longest)
+            spans = Spans.of(x, joined.tgt_starts, x, joined.tgt_starts, joined.longest)
         for layer in self.decoder:
-            x = layer(x, memory.states, mask, recorded)
+            x = layer(x, memory.states, mask, recorded, spans)
         states: Tensor = self.decoder_norm(x)
         return states
 
-    def _embed_targets(self, tgt_in: Tensor) -> Tensor:
+    def _embed_targets(self, tgt_in: Tensor, joined: Joined | None) -> Tensor:
         """(B, T) -> (B, T, D)"""
         vectors = self.tgt_embedding(tgt_in) * self.scale
+        positions = None if joined is None else sentences_of(joined.tgt_starts, tgt_in.shape[1])[1]  # (T,)
         if self.zero_bos_embedding:  # position 0 always holds the start id
-            vectors = F.pad(vectors[:, 1:], (0, 0, 1, 0))
-        embedded: Tensor = self.dropout(self.tgt_positions(vectors))
+            if positions is None:
+                vectors = F.pad(vectors[:, 1:], (0, 0, 1, 0))
+            else:
+                vectors = vectors.masked_fill((positions == 0)[:, None], 0)
+        embedded: Tensor = self.dropout(self.tgt_positions(vectors, positions))
         return embedded
 
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
@@ -273,10 +294,10 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         logits: Tensor = self.output(self.decoder_norm(x))
         return logits
 
-    def compile_layers(self, backend: Backend) -> None:
+    def compile_layers(self, backend: Backend, dynamic: bool = True) -> None:
         """As `TrainableModel.compile_layers`. Layers of one kind share their code, so only two are compiled."""
         for layer in (*self.encoder, *self.decoder):
-            layer.compile(dynamic=True, backend=backend)
+            layer.compile(dynamic=dynamic, backend=backend)
 
     def padding_rows(self, src_pad: int, tgt_pad: int) -> list[tuple[Tensor, int]]:
         """As `TrainableModel.padding_rows`."""

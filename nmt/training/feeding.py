@@ -1,5 +1,6 @@
 """The batches of each update: the processes share an epoch's plan, and workers prepare its batches."""
 
+import functools
 import itertools
 import signal
 from collections.abc import Iterator, Sequence
@@ -10,11 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from nmt.batches.augmentation import Augmentation
-from nmt.batches.batches import Batch, Plan, batch_loader, plan_epoch
+from nmt.batches.batches import Batch, Batches, Plan, batch_loader, plan_epoch
 from nmt.batches.dataset import EncodedCorpus
+from nmt.batches.joining import JoinedShape, plan_joined
 from nmt.batches.mixture import pairs_of_epoch
+from nmt.config.inference import TransformerConfig
 from nmt.config.training import Config
-from nmt.errors import WorkerError
+from nmt.errors import ConfigError, WorkerError
+from nmt.models.joined import can_join
 from nmt.system.console import log
 from nmt.system.distributed import Ranks
 from nmt.training.preparation import TrainingInputs
@@ -54,6 +58,30 @@ def cut(plan: Plan, parts: int) -> Plan:
     return [batch[part::parts] for batch in plan for part in range(parts)]
 
 
+def with_joined(config: Config, device: torch.device, dtype: torch.dtype) -> Config:
+    """`config` with `training.joined` as true or false; `ConfigError` if joined batches are asked for in vain."""
+    wanted = config.training.joined
+    obstacle = "" if wanted is False else _obstacle(config, device, dtype)
+    if wanted is True and obstacle:
+        raise ConfigError(f"training.joined: true does not work {obstacle}; leave it out")
+    joined = wanted is True or (wanted == "auto" and device.type == "cuda" and not obstacle)
+    return config.model_copy(update={"training": config.training.model_copy(update={"joined": joined})})
+
+
+def _obstacle(config: Config, device: torch.device, dtype: torch.dtype) -> str:
+    """What keeps batches from being joined, as the end of a sentence; '' if nothing does."""
+    model, augmentation = config.model, config.augmentation
+    if not isinstance(model, TransformerConfig):
+        return f"with model.architecture: {model.architecture}"
+    if config.source.type != "text":
+        return f"with source.type: {config.source.type}"
+    if augmentation.changes_text or augmentation.fragments:  # a row has no room for longer sentences
+        return "with augmentation that changes the lengths of sentences"
+    if config.training.parts > 1:
+        return f"if each batch is divided between processes (training.batch_parts: {config.training.parts})"
+    return "" if can_join(device, dtype, model.d_model // model.num_heads) else f"on {device} with this torch"
+
+
 class Feed:
     """The stream of this process's shares of consecutive updates."""
 
@@ -62,13 +90,24 @@ class Feed:
         self._prepared = prepared
         self._ranks = ranks
 
+    @functools.cached_property
+    def shape(self) -> JoinedShape | None:
+        """The shape of joined batches; None if batches are padded."""
+        settings = self._config.training
+        return JoinedShape.of(self._prepared.corpus, settings.micro_batch_tokens) if settings.joined is True else None
+
     def plan(self, epoch: int) -> Plan:
         """The batches of an epoch."""
         settings, corpus = self._config.training, self._prepared.corpus
         pairs = pairs_of_epoch(corpus.sizes, self._config.data, settings.seed, epoch)
-        return plan_epoch(
-            corpus.src.lengths, corpus.tgt.lengths, settings.micro_batch_tokens, settings.seed, epoch, pairs
-        )
+        lengths = corpus.src.lengths, corpus.tgt.lengths
+        if self.shape is not None:
+            return plan_joined(*lengths, self.shape, settings.seed, epoch, pairs)
+        return plan_epoch(*lengths, settings.micro_batch_tokens, settings.seed, epoch, pairs)
+
+    def example(self) -> Batch:
+        """A batch like those of an epoch, prepared here."""
+        return Batches(self._prepared.corpus, None, self.shape)[0, self.plan(0)[0]]
 
     def rest_of_epoch(self, plan: Plan, epoch: int, begin: int) -> Iterator[Share]:
         """This process's share of each update, starting at batch `begin` of an epoch's plan."""
@@ -85,7 +124,7 @@ class Feed:
         augmentation = None
         if self._config.augmentation.is_on:
             augmentation = Augmentation(self._config, self._prepared.tokenizers, epoch, self._prepared.lexicon)
-        batches = batches_with_restarts(corpus, parts, device, chosen, augmentation)
+        batches = batches_with_restarts(corpus, parts, device, chosen, augmentation, self.shape)
         for whole, numbers, share in zip(updates, non_empty, shares, strict=True):
             yield Share(
                 list(itertools.islice(batches, len(share))),
@@ -101,6 +140,7 @@ def batches_with_restarts(
     device: torch.device,
     numbers: Sequence[int] | None = None,
     augmentation: Augmentation | None = None,
+    shape: JoinedShape | None = None,
 ) -> Iterator[Batch]:
     """The batches of `batch_loader`; a worker process that dies is replaced.
 
@@ -110,7 +150,7 @@ def batches_with_restarts(
     numbers = range(len(plan)) if numbers is None else numbers
     done = deaths = 0
     while done < len(numbers):
-        loader = iter(batch_loader(corpus, plan, device, numbers[done:], augmentation))
+        loader = iter(batch_loader(corpus, plan, device, numbers[done:], augmentation, shape))
         _disable_torch_sigchld_handler()
         try:
             for batch in loader:

@@ -15,6 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt.batches.batches import Batch
 from nmt.models.interface import Backend, TrainableModel
+from nmt.models.source import Source
+from nmt.training.graph import Trunk, recorded
 
 # Logits in one chunk. On a CPU a chunk should fit into the cache, but matrix products over fewer than a few hundred
 # positions are slow; a GPU is fastest with few large products.
@@ -309,20 +311,39 @@ class Objective(nn.Module):
         self.label_smoothing = label_smoothing
         self.r_drop = r_drop
         self.backend: Backend | None = None
+        self.trunk: Trunk | None = None
 
-    def fuse(self, backend: Backend = "inductor") -> None:
-        """Compile the model's layers and the loss, each once for batches of any shape."""
-        self.model.compile_layers(backend)
+    def fuse(self, backend: Backend = "inductor", dynamic: bool = True) -> None:
+        """Compile the model's layers, for batches of any shape if `dynamic`, and the loss, for any shape."""
+        self.model.compile_layers(backend, dynamic)
         self.backend = backend
+
+    def record(self, batch: Batch, dtype: torch.dtype) -> None:
+        """Record a CUDA graph of the model for joined batches like this one, in training mode and on a GPU."""
+        self.trunk = recorded(self.model, *self._inputs(batch), dtype)
+
+    def _inputs(self, batch: Batch) -> tuple[Source, Tensor]:
+        """The arguments of the model's `states`: sources and targets, twice with R-Drop in training mode."""
+        passes = self._passes
+        return batch.source.repeat(passes), batch.tgt_in.repeat(passes, 1)
+
+    @property
+    def _passes(self) -> int:
+        return 2 if self.r_drop and self.model.training else 1
 
     def forward(self, batch: Batch, scale: Tensor | None = None) -> LossSums:
         """The sums over a batch on the model's device, with R-Drop only in training mode.
 
         `scale` as in `cross_entropy_sums`.
         """
-        passes = 2 if self.r_drop and self.model.training else 1
-        states = self.model.states(batch.source.repeat(passes), batch.tgt_in.repeat(passes, 1))  # (passes * B, T, D)
-        rows = states.reshape(passes, -1, states.shape[-1])[:, batch.tgt_positions]  # (passes, N, D)
+        passes, (source, tgt_in), joined = self._passes, self._inputs(batch), batch.source.joined
+        if self.trunk is not None and joined is not None and self.model.training:
+            states = self.trunk(source.values, tgt_in, joined.src_starts, joined.tgt_starts)
+        else:
+            states = self.model.states(source, tgt_in)  # (passes * B, T, D)
+        rows = states.reshape(passes, -1, states.shape[-1])  # (passes, B * T, D)
+        # Of joined pairs, a slice, whose gradient is cheaper.
+        rows = rows[:, batch.tgt_positions] if joined is None else rows[:, : batch.num_tgt_tokens]  # (passes, N, D)
         return cross_entropy_sums(
             rows.flatten(0, 1),  # (passes * N, D)
             self.model.output.weight,

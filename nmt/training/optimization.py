@@ -78,8 +78,12 @@ def learning_rate(step: int, config: TrainingConfig, start: int = 0) -> float:
     return config.min_learning_rate + (peak - config.min_learning_rate) * left
 
 
-def clip_and_step(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | None, rate: float) -> Tensor:
+def clip_and_step(
+    optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | None, rate: float, keep_gradients: bool = False
+) -> Tensor:
     """Clip the gradients and update the parameters; returns the global norm before clipping, ().
+
+    The gradients are freed at the end, or, with `keep_gradients`, set to zero, as a CUDA graph needs them.
 
     fp16 gradients are unscaled first, so that their true norm is clipped. The update is skipped if the norm is not
     finite; a fused optimizer checks this on the device, without synchronising, otherwise the host reads the norm.
@@ -98,7 +102,7 @@ def clip_and_step(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: flo
         optimizer.step()
     elif norm.isfinite():
         optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=not keep_gradients)
     return norm
 
 

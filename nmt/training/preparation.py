@@ -10,6 +10,7 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.batches.batches import Plan, num_workers, share_of_real_positions, start_worker_server
 from nmt.batches.dataset import EncodedCorpus, encode_corpus
+from nmt.batches.joining import JoinedShape
 from nmt.batches.lexicon import Lexicon, learn_lexicon
 from nmt.batches.mixture import describe_mixture
 from nmt.cleaning.selection import Selection, rule_table, select
@@ -156,11 +157,17 @@ def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> Non
 
 
 def announce(
-    config: Config, run: RunFolder, prepared: TrainingInputs, model: TrainableModel[Any, Any], plan: Plan, memory: str
+    config: Config,
+    run: RunFolder,
+    prepared: TrainingInputs,
+    model: TrainableModel[Any, Any],
+    plan: Plan,
+    shape: JoinedShape | None,
+    memory: str,
 ) -> None:
     """Print the summary of a training before its first step.
 
-    `plan` is the current epoch's, `memory` describes the memory for the worst batch.
+    `plan` is the current epoch's, `shape` that of joined batches, and `memory` describes the memory for the worst one.
     """
     data, settings, corpus, tokenizers = config.data, config.training, prepared.corpus, prepared.tokenizers
     src_size, tgt_size = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
@@ -175,6 +182,7 @@ def announce(
     num_frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
     frozen = f"; {', '.join(settings.freeze)} frozen, {num_frozen:,} parameters" if settings.freeze else ""
     cut = f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""
+    joined = "" if shape is None else "; the pairs of a batch are joined in one row"
     tokenizer = bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)
     kept, cleaning = str(corpus.counts), ""
     if prepared.selection is not None and corpus.counts.dropped:
@@ -193,7 +201,8 @@ def announce(
         "device": f"{prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
         "memory": memory,
         "batches": f"{len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
-        f"{settings.micro_batch_tokens:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real{cut}",
+        f"{settings.micro_batch_tokens:,} tokens each, {share_of_real_positions(corpus, plan, shape):.1%} of them real"
+        f"{cut}{joined}",
         "scores": f"BLEU's tokenizer is {tokenizer}, for {data.tgt_lang}",
         "average": f"exponential, decay {settings.ema_decay:g}" if settings.ema_decay is not None else "",
         "until": " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None),

@@ -98,7 +98,7 @@ def _newest_complete(run: RunFolder, steps: list[int]) -> Progress:
 
 
 def with_recorded_settings(config: Config, run: RunFolder) -> Config:
-    """`config` with the run's recorded values where `training.batch_tokens` and `batch_parts` are `auto`."""
+    """`config` with the run's recorded values where `training.batch_tokens`, `batch_parts`, `joined` are `auto`."""
     old, settings = run.config().training, config.training
     if settings.batch_tokens == "auto":
         divided = with_batches(settings, old.batches_per_update)
@@ -106,6 +106,8 @@ def with_recorded_settings(config: Config, run: RunFolder) -> Config:
             settings = divided
     if settings.batch_parts == "auto":
         settings = settings.model_copy(update={"batch_parts": old.batch_parts})
+    if settings.joined == "auto":
+        settings = settings.model_copy(update={"joined": old.joined})
     return config.model_copy(update={"training": settings})
 
 

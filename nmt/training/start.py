@@ -117,7 +117,8 @@ def _train_from(
     if resumed_at is not None:
         trainer.resume(run.checkpoints / str(resumed_at))
     memory = rehearse(trainer)
-    announce(trainer.config, run, prepared, trainer.model, trainer.feed.plan(trainer.progress.epoch), memory)
+    plan, shape = trainer.feed.plan(trainer.progress.epoch), trainer.feed.shape
+    announce(trainer.config, run, prepared, trainer.model, plan, shape, memory)
     if dry_run:
         log.info("dry run: everything works; nothing was trained", extra=RESULT)
         return False

@@ -21,7 +21,7 @@ from nmt.system.console import log
 from nmt.system.distributed import ALONE, Ranks
 from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.divergence import DivergenceDetector, listed
-from nmt.training.feeding import Feed, Share
+from nmt.training.feeding import Feed, Share, with_joined
 from nmt.training.fine_tuning import load_base_weights
 from nmt.training.loss import LossSums, Objective
 from nmt.training.memory import batch_error
@@ -49,6 +49,7 @@ class Trainer:
         initial_weights: Path | None = None,
     ) -> None:
         """`initial_weights` is a file with the weights to start from; they are validated before the first update."""
+        config = with_joined(config, prepared.device, prepared.dtype)
         settings, tokenizers = config.training, prepared.tokenizers
         self.folder = run
         self.prepared = prepared
@@ -66,7 +67,7 @@ class Trainer:
             clear_rows(self.padding_rows)
         self.objective = Objective(self.model, settings.label_smoothing, settings.r_drop)
         if settings.compile:
-            self.objective.fuse()
+            self.objective.fuse(dynamic=not settings.joined)
         self.synchronised = ranks.synchronised(self.objective, prepared.device)
         self.optimizer = make_optimizer(self.model, settings)
         # Only the range of fp16 is so small that the loss must be scaled.
@@ -116,6 +117,7 @@ class Trainer:
         self.interval.restore(self.progress.interval)
         self._began = time.perf_counter() - self.progress.seconds
         self.model.train()
+        self.record_graph()
         try:
             with self.signals.collected():
                 self._validate_if_due()  # a signal may have stopped the run before this validation
@@ -133,6 +135,11 @@ class Trainer:
         finally:
             self.monitor.close()
         self.monitor.finished(reason, self.progress, settings.best_metric, self.folder)
+
+    def record_graph(self) -> None:
+        """Record a CUDA graph for joined batches; not with several processes, which exchange gradients meanwhile."""
+        if self.feed.shape is not None and self.prepared.device.type == "cuda" and self.ranks.size == 1:
+            self.objective.record(self.feed.example().to(self.prepared.device), self.prepared.dtype)
 
     def updates(self) -> Iterator[tuple[Share, int]]:
         """This process's share of each update until a limit or a signal, and the whole update's real target tokens."""
@@ -171,7 +178,8 @@ class Trainer:
                 cross_entropy += sums.cross_entropy
         rate = learning_rate(self.progress.step + 1, settings, self.progress.schedule_start)
         keep_rows(self.padding_rows)
-        norm = clip_and_step(self.optimizer, self.scaler, settings.clip_norm, rate)
+        is_recorded = self.objective.trunk is not None
+        norm = clip_and_step(self.optimizer, self.scaler, settings.clip_norm, rate, keep_gradients=is_recorded)
         self.progress.step += 1
         if self.average is not None:  # after a skipped update, too, whose weights are those before
             self.average.update(self.model, self.progress.step)
