@@ -4,7 +4,9 @@
     python scripts/bench_train.py                                    # this machine's CPU, Multi30k
     python scripts/bench_train.py --against ENVIRONMENT/bin/python   # eole in turn: A B A B ...
     python scripts/bench_train.py --preset rnn                       # additive attention, input feeding
-    python scripts/bench_train.py --preset big --random-pairs 200000 --set training.batch_tokens=25000   # a GPU
+    python scripts/bench_train.py --preset big --random-pairs 200000 --set training.batch_tokens=25344   # a GPU
+    python scripts/bench_train.py --preset big --random-pairs 200000 --set training.batch_tokens=25344 \
+        --set training.joined=false                                  # the same with padded batches
 
 Each round is a fresh start, in as many processes as `nmt train` would take: warm-up updates first, then
 `--updates` timed ones. Before and after each, every process runs a large matrix product, all at once, since on a shared
@@ -114,10 +116,18 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def pair_lengths(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the number of positions of each real pair's source and target, (B,) each."""
+    if (joined := batch.source.joined) is None:
+        return batch.source.mask.sum(1).double(), (batch.tgt_out != 0).sum(1).double()
+    ends = joined.tgt_starts[1:]
+    real = (ends <= batch.num_tgt_tokens) & (joined.tgt_starts.diff() > 0)  # made-up pairs come after the real ones
+    return joined.src_starts.diff()[real].double(), joined.tgt_starts.diff()[real].double()
+
+
 def batch_flops(batch: Batch, model: ModelConfig, vocab_size: int) -> float:
     """Return the FLOPs of a batch's matrix products, forward and backward, as the head of this file counts them."""
-    src = batch.source.mask.sum(1).double()  # (B,)
-    tgt = (batch.tgt_out != 0).sum(1).double()  # (B,)
+    src, tgt = pair_lengths(batch)
     if model.architecture == "rnn":
         return 6 * _rnn_products(src, tgt, model, vocab_size)
     d, f = model.d_model, model.d_ff * (1.5 if model.activation == "swiglu" else 1)
@@ -199,6 +209,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Rank
     device = prepared.device
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=not ranks.is_main), ranks=ranks)
     trainer.model.train()
+    trainer.record_graph()
     stream = trainer.updates()
     for _ in range(warmup):
         trainer.update(*next(stream))
@@ -227,7 +238,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Rank
         times = [a.elapsed_time(b) / 1e3 for a, b in itertools.pairwise(ends)]
     else:
         times = np.diff([start, *ends]).tolist()
-    src_tokens = sum(int(batch.source.mask.sum()) for batch in batches)
+    src_tokens = sum(int(pair_lengths(batch)[0].sum()) for batch in batches)
     tgt_tokens = sum(batch.num_tgt_tokens for batch in batches)
     flops = sum(batch_flops(batch, config.model, prepared.tokenizers.tgt.vocab_size) for batch in batches)
     positions = sum(batch.tgt_out.numel() for batch in batches)

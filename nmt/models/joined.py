@@ -18,9 +18,10 @@ from torch.autograd.function import once_differentiable
 
 
 class Joined(NamedTuple):
-    """Where the pairs of a row begin: sentence p has the positions `starts[p]` to `starts[p + 1] - 1` of its side.
+    """The positions at which the pairs of a row begin.
 
-    The first starts at 0. The last sentences of a row may be empty: they start and end at N.
+    Sentence p has the positions `starts[p]` to `starts[p + 1] - 1` of its side. The first starts at 0. The last
+    sentences of a row may be empty: they start and end at N.
     """
 
     src_starts: Tensor

@@ -69,7 +69,7 @@ def with_joined(config: Config, device: torch.device, dtype: torch.dtype) -> Con
 
 
 def _obstacle(config: Config, device: torch.device, dtype: torch.dtype) -> str:
-    """What keeps batches from being joined, as the end of a sentence; '' if nothing does."""
+    """The obstacle to joining batches, as the end of a sentence; '' if there is none."""
     model, augmentation = config.model, config.augmentation
     if not isinstance(model, TransformerConfig):
         return f"with model.architecture: {model.architecture}"
@@ -78,7 +78,7 @@ def _obstacle(config: Config, device: torch.device, dtype: torch.dtype) -> str:
     if augmentation.changes_text or augmentation.fragments:  # a row has no room for longer sentences
         return "with augmentation that changes the lengths of sentences"
     if config.training.parts > 1:
-        return f"if each batch is divided between processes (training.batch_parts: {config.training.parts})"
+        return "with batches divided between processes (make training.batches_per_update a multiple of their number)"
     return "" if can_join(device, dtype, model.d_model // model.num_heads) else f"on {device} with this torch"
 
 

@@ -175,8 +175,9 @@ def _too_large(rows: int, width: int, device: torch.device, free: int | None = N
 def batch_error(step: int, batch: Batch, lines: str, settings: TrainingConfig) -> TrainingError:
     """The error of an update with a micro-batch, of these lines, that does not fit into memory."""
     (rows, src_length), tgt_length = batch.source.mask.shape, batch.tgt_in.shape[1]
+    pairs = f"{rows:,} pairs" if batch.source.joined is None else "joined pairs"
     return TrainingError(
-        f"out of memory in step {step:,}, with {rows:,} pairs of {src_length:,} and {tgt_length:,} pieces "
+        f"out of memory in step {step:,}, with {pairs} of {src_length:,} and {tgt_length:,} pieces "
         f"({lines}); lower training.batch_tokens ({settings.batch_tokens}) or data.max_length, "
         f"and resume from the last checkpoint"
     )

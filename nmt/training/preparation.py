@@ -181,8 +181,6 @@ def announce(
     limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
     num_frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
     frozen = f"; {', '.join(settings.freeze)} frozen, {num_frozen:,} parameters" if settings.freeze else ""
-    cut = f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""
-    joined = "" if shape is None else "; the pairs of a batch are joined in one row"
     tokenizer = bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)
     kept, cleaning = str(corpus.counts), ""
     if prepared.selection is not None and corpus.counts.dropped:
@@ -200,9 +198,7 @@ def announce(
         "model": f"{sum(counts.values()):,} parameters ({parts})",
         "device": f"{prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
         "memory": memory,
-        "batches": f"{len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
-        f"{settings.micro_batch_tokens:,} tokens each, {share_of_real_positions(corpus, plan, shape):.1%} of them real"
-        f"{cut}{joined}",
+        "batches": _batches(settings, corpus, plan, shape),
         "scores": f"BLEU's tokenizer is {tokenizer}, for {data.tgt_lang}",
         "average": f"exponential, decay {settings.ema_decay:g}" if settings.ema_decay is not None else "",
         "until": " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None),
@@ -217,6 +213,16 @@ def announce(
             f"this CPU has no instructions for bf16: a matrix product takes {slowdown:.0f} times as long as in fp32; "
             f"stop (Ctrl-C), and start over with --set training.precision=fp32 --fresh"
         )
+
+
+def _batches(settings: TrainingConfig, corpus: EncodedCorpus, plan: Plan, shape: JoinedShape | None) -> str:
+    """The batches of an epoch, in words."""
+    cut = f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""
+    joined = "" if shape is None else "; the pairs of a batch are joined in one row"
+    return (
+        f"{len(plan):,} an epoch, {settings.batches_per_update} an update, at most {settings.micro_batch_tokens:,} "
+        f"tokens each, {share_of_real_positions(corpus, plan, shape):.1%} of them real{cut}{joined}"
+    )
 
 
 def announce_duration(

@@ -179,7 +179,7 @@ class Trainer:
         rate = learning_rate(self.progress.step + 1, settings, self.progress.schedule_start)
         keep_rows(self.padding_rows)
         is_recorded = self.objective.trunk is not None
-        norm = clip_and_step(self.optimizer, self.scaler, settings.clip_norm, rate, keep_gradients=is_recorded)
+        norm = clip_and_step(self.optimizer, self.scaler, settings.clip_norm, rate, is_recorded)
         self.progress.step += 1
         if self.average is not None:  # after a skipped update, too, whose weights are those before
             self.average.update(self.model, self.progress.step)

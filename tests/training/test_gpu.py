@@ -9,9 +9,11 @@ import torch
 from conftest import SOLVED, VOCAB_SIZE, Cli, batch_of
 from torch import Tensor
 
+from nmt.batches.joining import JoinedShape
 from nmt.config.inference import RnnConfig, TransformerConfig
 from nmt.models.dropout import Dropout
 from nmt.models.factory import build_model
+from nmt.models.joined import can_join
 from nmt.training.loss import Objective, cross_entropy_sums, plain_sums
 
 pytestmark = [
@@ -73,6 +75,46 @@ def test_the_loss_is_that_in_float64(dtype: torch.dtype, r_drop: float, backend:
         assert (ours - gradient).norm() / gradient.norm() < 1e-2
 
 
+SHAPE = JoinedShape((64, 48), pairs=8, longest=8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("width", [16, 64])
+def test_this_gpu_attends_to_joined_sentences(dtype: torch.dtype, width: int) -> None:
+    assert can_join(torch.device("cuda"), dtype, width)
+
+
+def recorded_updates(is_recorded: bool, compiled: bool, r_drop: float) -> list[Tensor]:
+    """The losses and the sum of the gradients of two joined batches, with dropout, in bf16."""
+    torch.manual_seed(1)
+    config = MODELS["transformer"].model_copy(update={"dropout": 0.3})
+    objective = Objective(build_model(config, VOCAB_SIZE, VOCAB_SIZE).to("cuda"), 0.1, r_drop)
+    if compiled:
+        objective.fuse(dynamic=False)
+    batches = [batch_of(pairs, shape=SHAPE).to(torch.device("cuda")) for pairs in (PAIRS, PAIRS[:2])]
+    if is_recorded:
+        objective.record(batches[1], torch.bfloat16)
+        assert objective.trunk is not None
+    losses = []
+    for number, batch in enumerate(batches):
+        torch.manual_seed(number)
+        with torch.autocast("cuda", torch.bfloat16):
+            sums = objective(batch)
+        sums.smoothed.backward()
+        losses.append(sums.smoothed.detach())
+    return [*losses, *(parameter.grad for parameter in objective.parameters() if parameter.grad is not None)]
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_recorded_graph_computes_what_the_model_does(compiled: bool, r_drop: float) -> None:
+    expected, found = (recorded_updates(is_recorded, compiled, r_drop) for is_recorded in (False, True))
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        if number < 2:
+            assert torch.equal(one, other)  # the same draws of dropout
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
+
+
 def test_dropout_zeroes_its_share() -> None:
     x = torch.ones(64, 100, 64, device="cuda")
     dropped = Dropout(0.2)(x)
@@ -96,10 +138,12 @@ def test_the_copy_task_is_learned(settings: list[str], copy_task: Path, cli: Cli
     assert json.loads(out)["scores"]["bleu"]["value"] > 90
 
 
-def test_a_resumed_training_goes_on(copy_task: Path, cli: Cli) -> None:
-    whole = run_of(cli, "whole", "--set", "training.max_steps=12")
-    run_of(cli, "parts", "--set", "training.max_steps=6")
-    parts = run_of(cli, "parts", "--set", "training.max_steps=12")
+@pytest.mark.parametrize("joined", ["true", "false"])
+def test_a_resumed_training_goes_on(copy_task: Path, cli: Cli, joined: str) -> None:
+    setting = ["--set", f"training.joined={joined}"]
+    whole = run_of(cli, "whole", "--set", "training.max_steps=12", *setting)
+    run_of(cli, "parts", "--set", "training.max_steps=6", *setting)
+    parts = run_of(cli, "parts", "--set", "training.max_steps=12", *setting)
     losses = [[record["loss"] for record in records if record["kind"] == "train"] for records in (whole, parts)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 

@@ -80,7 +80,7 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
     pairs = [([4, 5], [6, 7, 8, 9, 10]), ([4], [5]), ([9, 9, 9], [8, 8])]
     reference = new_trainer(config, "reference").model
     # AdamW's first step is the gradient's sign, so compare the gradients before it.
-    monkeypatch.setattr(nmt.training.trainer, "clip_and_step", lambda *_, **__: torch.zeros(()))
+    monkeypatch.setattr(nmt.training.trainer, "clip_and_step", lambda *_: torch.zeros(()))
     trainer.update(share_of([pairs[:1], pairs[1:]]), num_tokens=6 + 2 + 3)
 
     # All three pairs in one batch, torch's own mean over the real positions.

@@ -165,7 +165,10 @@ def test_the_summary_says_that_pairs_are_joined(copy_task: Path, capsys: pytest.
         ("model.architecture=rnn", "with model.architecture: rnn"),
         ("augmentation.typed_input=0.1", "with augmentation that changes the lengths of sentences"),
         ("augmentation.fragments=0.1", "with augmentation that changes the lengths of sentences"),
-        ("training.batch_parts=2", "if each batch is divided between processes (training.batch_parts: 2)"),
+        (
+            "training.batch_parts=2",
+            "with batches divided between processes (make training.batches_per_update a multiple",
+        ),
     ],
 )
 def test_what_does_not_join_says_why(setting: str, reason: str, copy_task: Path) -> None:
