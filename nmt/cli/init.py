@@ -1,5 +1,6 @@
 """`nmt init`."""
 
+import math
 import os
 import shlex
 from pathlib import Path
@@ -14,10 +15,9 @@ from nmt.system.console import log, show
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.cleaning.inspection import Inspection
-    from nmt.config.training import Config
+    from nmt.recipes.budget import Plan
+    from nmt.recipes.starter import Recommended
     from nmt.training.trial import Speed
-
-_LONG = 4 * 3600
 
 
 def init(
@@ -28,14 +28,24 @@ def init(
     tgt_lang: options.TgtLangOption = None,
     test: Annotated[list[Path] | None, Option(metavar="CORPUS", help="Test set; may be repeated.")] = None,
     output: Annotated[Path | None, Option(metavar="FILE", help="File to write. Default: SRC-TGT.yaml.")] = None,
-    no_trial: Annotated[bool, Option("--no-trial", help="Do not measure how long training will take.")] = False,
+    time: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Time for the training, such as 20m or 3h. Default: 2h on a CPU, 1h on a GPU."),
+    ] = None,
+    no_trial: Annotated[
+        bool, Option("--no-trial", help="Write what suits the corpus, whatever time it takes, and measure nothing.")
+    ] = False,
 ) -> None:
     """Inspect a corpus, and write a configuration that suits it."""
     from nmt.cleaning.inspection import describe, inspect
     from nmt.config.reading import load_config
     from nmt.corpora.discovery import discover
+    from nmt.recipes.budget import seconds_of
     from nmt.recipes.starter import check_folders, expectation, named_tests, starting_config
 
+    seconds = None if time is None else seconds_of(time)
+    if seconds and no_trial:
+        raise ConfigError("--time needs the trial that --no-trial skips; leave out one of them")
     training = discover(corpora or [], src, tgt, src_lang, tgt_lang)
     languages = training.src_lang, training.tgt_lang
     file = output or Path(f"{'-'.join(languages)}.yaml")
@@ -46,38 +56,44 @@ def init(
     tests = named_tests(discover(test, None, None, *languages).files) if test else {}
     inspection = inspect(training, tuple(tests.values()))
     show(*describe(inspection), *expectation(inspection.pairs))
-    text = starting_config(training, inspection, tests, file)
     with file.open("x", encoding="utf-8", newline="\n") as opened:
-        opened.write(text)
+        opened.write(starting_config(training, inspection, tests, file))
     config = load_config(file)
-    if not no_trial and (speed := _measured(config, inspection)) is not None:
-        text = starting_config(training, inspection, tests, file, speed)
-        file.write_text(text, encoding="utf-8", newline="\n")
+    if not no_trial and (plan := _plan(file, inspection, seconds)) is not None:
+        file.write_text(starting_config(training, inspection, tests, file, plan), encoding="utf-8", newline="\n")
     evaluation = ["  nmt eval"] if config.data.test else []
     translation = f"  nmt translate {shlex.quote(inspection.sample[0][0][:80])}"
     show(f"wrote {file}; next:", f"  nmt train {shlex.quote(str(file))}", *evaluation, translation, link=file)
 
 
-def _measured(config: "Config", inspection: "Inspection") -> "Speed | None":
-    """Measure the speed of updates and print it; None if they fail, which is printed, too."""
+def _plan(file: Path, inspection: "Inspection", seconds: float | None) -> "Plan | None":
+    """Fit the training to the time, by trials, and print what was found; None if a trial fails, which is printed."""
+    from nmt.config.reading import load_config
+    from nmt.recipes.budget import HOURS_ON_A_CPU, HOURS_ON_A_GPU, fit, trial_settings
+    from nmt.recipes.starter import recommended
     from nmt.training.trial import SECONDS, time_updates
 
-    log.info(f"timing updates on this machine for about {SECONDS:.0f} s; --no-trial skips it")
+    def trial(row: "Recommended") -> "Speed":
+        log.info(f"timing updates with d_model {row.d_model} for about {SECONDS:.0f} s; --no-trial skips it")
+        return time_updates(load_config(file, trial_settings(row, inspection)), inspection.sample)
+
     try:
-        speed = time_updates(config, inspection.sample)
+        plan = fit(inspection.pairs, seconds, trial)
     except TrainingError as error:
         show(f"the trial failed, and the training would, too: {error}")
         return None
-    steps = config.training.max_steps or 0
-    seconds = steps * speed.seconds
-    precision = f" in {speed.precision}" if speed.gain > 1 else ""
+    row, speed = plan.row, plan.speed
+    each, precision = plan.seconds / row.max_steps, f" in {speed.precision}" if speed.gain > 1 else ""
     show(
-        f"about {duration(seconds)} on this machine ({steps:,} updates of {speed.seconds:.2g} s on {speed.device}"
+        f"about {duration(plan.seconds)} on this machine ({row.max_steps:,} updates of {each:.2g} s on {speed.device}"
         f"{precision}), and validations"
     )
-    if seconds > _LONG and speed.device == "cpu":
-        show(
-            "this is long for a CPU; use a GPU, or lower training.max_steps and model.d_model, which costs quality; "
-            "training saves every 10 minutes, and can be stopped and resumed"
+    if plan.whole_seconds:
+        own = recommended(inspection.pairs)
+        whole = f"{own.max_steps:,} updates{' with R-Drop' if own.r_drop else ''}, d_model {own.d_model}"
+        default = (
+            f"; without --time, {HOURS_ON_A_CPU} h on a CPU or {HOURS_ON_A_GPU} on a GPU" if seconds is None else ""
         )
-    return speed
+        hours = math.ceil(plan.whole_seconds / 0.9 / 3600)
+        show(f"recommended for this many pairs: {whole} (--time {hours}h{default})")
+    return plan

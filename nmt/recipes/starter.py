@@ -25,7 +25,7 @@ from nmt.errors import ConfigError
 from nmt.runs.history import duration
 
 if TYPE_CHECKING:  # without a trial, nothing loads torch
-    from nmt.training.trial import Speed
+    from nmt.recipes.budget import Plan
 
 
 class Recommended(NamedTuple):
@@ -131,9 +131,9 @@ class Tokens(NamedTuple):
     joint: bool
 
 
-def tokens_for(inspection: Inspection) -> Tokens:
+def tokens_for(inspection: Inspection, row: Recommended) -> Tokens:
     """A vocabulary that the text allows and needs, and a maximum length for all but one pair in a thousand."""
-    wanted = recommended(inspection.pairs).vocab_size
+    wanted = row.vocab_size
     sides = (inspection.src, inspection.tgt)
     coverage = _COVERAGE if any(len(side.characters) > wanted / 4 for side in sides) else 1.0
     joint = inspection.share_a_script
@@ -175,40 +175,38 @@ def _pieces(characters: int, joins_words: bool) -> int:
 
 
 def starting_config(
-    corpora: Corpora,
-    inspection: Inspection,
-    tests: Mapping[str, CorpusFiles],
-    output: Path,
-    speed: "Speed | None" = None,
+    corpora: Corpora, inspection: Inspection, tests: Mapping[str, CorpusFiles], output: Path, plan: "Plan | None" = None
 ) -> str:
     """The YAML text of the file `output`, whose folder relative paths start from.
 
-    `speed` is that of updates on this machine, if it was measured.
+    The settings are those of a plan for a time on this machine, or the recommended ones for a corpus of this size.
     """
-    row, tokens = recommended(inspection.pairs), tokens_for(inspection)
+    row = recommended(inspection.pairs) if plan is None else plan.row
+    tokens = tokens_for(inspection, row)
     sections = [
         *_data(corpora, inspection, tests, output.parent, tokens),
         *_tokenizer(tokens, inspection, row),
-        *_model(row, tokens),
-        *_augmentation(row, inspection),
-        *_training(row, speed),
-        *_decoding(row, inspection, tokens),
+        *_model(row, inspection, tokens),
+        *_augmentation(inspection),
+        *_training(row, plan),
+        *_decoding(inspection, tokens),
     ]
-    return "\n".join([*_head(corpora, inspection, output), *(_line(*line) for line in sections)]) + "\n"
+    return "\n".join([*_head(corpora, inspection, output, plan), *(_line(*line) for line in sections)]) + "\n"
 
 
 def _line(setting: str, comment: str) -> str:
     return f"{setting:<{_COMMENT_COLUMN}}  # {comment}" if comment else setting
 
 
-def _head(corpora: Corpora, inspection: Inspection, output: Path) -> Iterator[str]:
+def _head(corpora: Corpora, inspection: Inspection, output: Path, plan: "Plan | None") -> Iterator[str]:
     if (output.parent / "schema.json").is_file():
         yield "# yaml-language-server: $schema=schema.json"
     pairs = inspection.pairs
     row = recommended(pairs)
     size = f"up to {row.pairs:,} pairs" if row.pairs else "large corpora"
     languages = f"{corpora.src_lang} to {corpora.tgt_lang}"
-    yield f"# {languages}, {pairs:,} pairs. Written by nmt init, with its values for {size} (docs/starting.md)."
+    time = f" and {duration(plan.seconds)} of training" if plan is not None and plan.whole_seconds else ""
+    yield f"# {languages}, {pairs:,} pairs. Written by nmt init, with its values for {size}{time} (docs/starting.md)."
     yield "# Change what you like; `nmt config KEY` explains a key. Keys that are not here have their defaults."
 
 
@@ -293,21 +291,22 @@ def _tokenizer(tokens: Tokens, inspection: Inspection, row: Recommended) -> Line
         yield f"  character_coverage: {tokens.character_coverage}", rest
 
 
-def _model(row: Recommended, tokens: Tokens) -> Lines:
+def _model(row: Recommended, inspection: Inspection, tokens: Tokens) -> Lines:
+    is_usual = row.dropout == recommended(inspection.pairs).dropout
     yield "model:", ""
     yield f"  num_encoder_layers: {row.layers}", ""
     yield f"  num_decoder_layers: {row.layers}", ""
     yield f"  d_model: {row.d_model}", ""
     yield f"  d_ff: {row.d_ff}", ""
     yield f"  num_heads: {row.num_heads}", ""
-    yield f"  dropout: {row.dropout:g}", "more with less text"
+    yield f"  dropout: {row.dropout:g}", "more with less text" if is_usual else "little, for a short training"
     yield f"  tie_embeddings: {'all' if tokens.joint else 'decoder'}", ""
     if tokens.max_length >= _DEFAULT_POSITIONS:
         yield f"  max_positions: {2 * tokens.max_length}", ""
 
 
-def _augmentation(row: Recommended, inspection: Inspection) -> Lines:
-    if not row.has_noise:
+def _augmentation(inspection: Inspection) -> Lines:
+    if not recommended(inspection.pairs).has_noise:
         return
     yield "augmentation:", "for input as people type it"
     if has_case(inspection.src.language):
@@ -317,12 +316,12 @@ def _augmentation(row: Recommended, inspection: Inspection) -> Lines:
     yield f"  fragments: {FRAGMENTS:g}", "batches with two sentences a line, or with single words and short phrases"
 
 
-def _training(row: Recommended, speed: "Speed | None") -> Lines:
+def _training(row: Recommended, plan: "Plan | None") -> Lines:
     yield "training:", ""
     time = "updates"
-    if speed is not None:
-        total = duration(row.max_steps * speed.seconds)
-        time = f"updates of {speed.seconds:.2g} s on the machine where this was written: about {total}"
+    if plan is not None:
+        each = f"{plan.seconds / row.max_steps:.2g} s"
+        time = f"updates of {each} on the machine where this was written: about {duration(plan.seconds)}"
     yield f"  max_steps: {row.max_steps}", time
     yield f"  patience: {row.patience}", "stop earlier after this many validations without a better score"
     yield f"  validate_every: {row.validate_every}", "updates"
@@ -337,14 +336,19 @@ def _training(row: Recommended, speed: "Speed | None") -> Lines:
         yield f"  r_drop: {row.r_drop:g}", "each pair in two passes, which must agree: twice the time"
     if row.ema_decay:
         yield f"  ema_decay: {row.ema_decay:g}", "this average of the weights is validated and kept"
-    if speed is not None and speed.gain > 1:
-        yield "  precision: bf16", f"{speed.gain:.1f} times as fast as fp32 where this was written; not on every CPU"
+    if plan is not None and plan.speed.gain > 1:
+        yield (
+            "  precision: bf16",
+            f"{plan.speed.gain:.1f} times as fast as fp32 where this was written; not on every CPU",
+        )
     yield "  save_every_minutes: 10", "so that little is lost if the machine stops"
 
 
-def _decoding(row: Recommended, inspection: Inspection, tokens: Tokens) -> Lines:
+def _decoding(inspection: Inspection, tokens: Tokens) -> Lines:
     yield "decoding:", ""
-    if row.has_noise and any(character.lower() != character for character in inspection.src.characters):
+    if recommended(inspection.pairs).has_noise and any(
+        character.lower() != character for character in inspection.src.characters
+    ):
         yield "  lower_capitals: true", "a line in capitals is translated as if in lowercase"
     if tokens.max_length >= _DEFAULT_POSITIONS:
         yield f"  max_length: {tokens.max_length}", ""

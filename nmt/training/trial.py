@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
@@ -33,6 +34,8 @@ class Speed(NamedTuple):
     """`bf16` if that is clearly faster on this CPU than fp32, otherwise `auto`."""
     gain: float
     """The speed of this precision relative to fp32; 1.0 with `auto`."""
+    pairs: float
+    """Mean number of pairs in an update."""
 
 
 def time_updates(config: Config, sample: Sequence[tuple[str, str]]) -> Speed:
@@ -57,9 +60,12 @@ def time_updates(config: Config, sample: Sequence[tuple[str, str]]) -> Speed:
         left = max(began + SECONDS - time.perf_counter(), 8.0) / len(dtypes)
         taken = [_seconds_of_an_update(trial, run, prepared._replace(dtype=dtype), left) for dtype in dtypes]
     gain = taken[0] / taken[-1]
+    longer_sides = 1 + np.maximum(prepared.corpus.src.lengths, prepared.corpus.tgt.lengths)
+    settings = config.training
+    pairs = settings.micro_batch_tokens * settings.batches_per_update / float(longer_sides.mean())
     if gain < MIN_GAIN:
-        return Speed(taken[0], str(prepared.device), "auto", 1.0)
-    return Speed(taken[-1], str(prepared.device), "bf16", gain)
+        return Speed(taken[0], str(prepared.device), "auto", 1.0, pairs)
+    return Speed(taken[-1], str(prepared.device), "bf16", gain, pairs)
 
 
 def _seconds_of_an_update(config: Config, run: RunFolder, prepared: TrainingInputs, seconds: float) -> float:

@@ -382,7 +382,7 @@ def inspected(pairs: Sequence[tuple[str, str]], src: str, tgt: str) -> tuple[Cor
 )
 def test_sentencepiece_can_build_every_vocabulary(pairs: list[tuple[str, str]], src: str, tgt: str) -> None:
     corpora, found = inspected(pairs, src, tgt)
-    tokens = tokens_for(found)
+    tokens = tokens_for(found, recommended(found.pairs))
     from nmt.config.inference import TokenizerConfig
 
     config = TokenizerConfig(
@@ -395,7 +395,7 @@ def test_sentencepiece_can_build_every_vocabulary(pairs: list[tuple[str, str]], 
 def test_the_maximum_length_follows_the_longest_lines(words: int, length: int) -> None:
     line = " ".join(["sieben"] * words)
     _, found = inspected([(line, line)] * 10, "en", "de")
-    assert tokens_for(found).max_length == length
+    assert tokens_for(found, recommended(found.pairs)).max_length == length
 
 
 def test_facts_are_counted() -> None:
