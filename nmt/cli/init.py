@@ -15,8 +15,7 @@ from nmt.system.console import log, show
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.cleaning.inspection import Inspection
-    from nmt.recipes.budget import Plan
-    from nmt.recipes.starter import Recommended
+    from nmt.recipes.starter import Plan, Recommended
     from nmt.training.trial import Speed
 
 
@@ -94,6 +93,6 @@ def _plan(file: Path, inspection: "Inspection", seconds: float | None) -> "Plan 
         default = (
             f"; without --time, {HOURS_ON_A_CPU} h on a CPU or {HOURS_ON_A_GPU} on a GPU" if seconds is None else ""
         )
-        hours = math.ceil(plan.whole_seconds / 0.9 / 3600)
+        hours = math.ceil(plan.whole_seconds / 3600)
         show(f"recommended for this many pairs: {whole} (--time {hours}h{default})")
     return plan

@@ -8,11 +8,11 @@ docs/lab/defaults.md has the measurements.
 import math
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nmt.cleaning.inspection import Inspection
 from nmt.errors import ConfigError
-from nmt.recipes.starter import RECOMMENDED, Recommended, recommended, tokens_for
+from nmt.recipes.starter import RECOMMENDED, Plan, Recommended, recommended, tokens_for
 
 if TYPE_CHECKING:  # without a trial, nothing loads torch
     from nmt.training.trial import Speed
@@ -26,18 +26,6 @@ _MANY_EPOCHS = 30
 """From here on, R-Drop is worth its time, and dropout the recommended one. With 29,000 captions, R-Drop is 4.6 BLEU
 behind at 6 epochs and as good as none at 22, and far ahead at 58; with 2,000, ahead at 130 (docs/lab)."""
 _SHORT_DROPOUT = 0.1
-
-
-class Plan(NamedTuple):
-    """The settings of a training that ends within a time."""
-
-    row: Recommended
-    speed: "Speed"
-    """Of updates with the row's model, without R-Drop."""
-    seconds: float
-    """The time of all its updates."""
-    whole_seconds: float
-    """The time of the updates that are recommended for a corpus of this size; 0 if these are they."""
 
 
 def seconds_of(text: str) -> float:
@@ -67,16 +55,20 @@ def fit(pairs: int, seconds: float | None, trial: "Callable[[Recommended], Speed
     whole = 0.0
     for row in (own, *(smaller[width] for width in sorted(smaller, reverse=True))):
         speed = trial(row._replace(r_drop=0))
-        whole = whole or own.max_steps * speed.seconds * (_R_DROP_COST if own.r_drop else 1)
+        whole = whole or _seconds(own, speed) / _FOR_UPDATES
         given = seconds or 3600.0 * (HOURS_ON_A_CPU if speed.device == "cpu" else HOURS_ON_A_GPU)
         updates = _FOR_UPDATES * given / speed.seconds
         if updates >= _MIN_SHARE * row.max_steps:
             break
-    if whole <= _FOR_UPDATES * given:
-        return Plan(own, speed, whole, 0)
+    if whole <= given:
+        return Plan(own, speed, _seconds(own, speed), 0)
     fitted = _with_updates(row, updates, pairs / speed.pairs, row.max_steps if row is own else math.inf)
-    cost = _R_DROP_COST if fitted.r_drop else 1
-    return Plan(fitted, speed, cost * fitted.max_steps * speed.seconds, whole)
+    return Plan(fitted, speed, _seconds(fitted, speed), whole)
+
+
+def _seconds(row: Recommended, speed: "Speed") -> float:
+    """The time of all updates of a row, at the speed without R-Drop."""
+    return row.max_steps * speed.seconds * (_R_DROP_COST if row.r_drop else 1)
 
 
 def _with_updates(row: Recommended, updates: float, epoch: float, limit: float) -> Recommended:

@@ -25,7 +25,7 @@ from nmt.errors import ConfigError
 from nmt.runs.history import duration
 
 if TYPE_CHECKING:  # without a trial, nothing loads torch
-    from nmt.recipes.budget import Plan
+    from nmt.training.trial import Speed
 
 
 class Recommended(NamedTuple):
@@ -55,6 +55,18 @@ class Recommended(NamedTuple):
     """0: off."""
     has_noise: bool
     """True with `typed_input` and `fragments`."""
+
+
+class Plan(NamedTuple):
+    """The settings of a training that ends within a time (budget.py)."""
+
+    row: Recommended
+    speed: "Speed"
+    """Of updates with the row's model, without R-Drop."""
+    seconds: float
+    """The time of all its updates."""
+    whole_seconds: float
+    """The time that the recommended updates need for a corpus of this size, with validations; 0 if these are they."""
 
 
 # Trained as they are: the row to 30,000 (configs/multi30k_en_de.yaml: 41.3 BLEU on 29,000 captions, three seeds), and
@@ -175,7 +187,7 @@ def _pieces(characters: int, joins_words: bool) -> int:
 
 
 def starting_config(
-    corpora: Corpora, inspection: Inspection, tests: Mapping[str, CorpusFiles], output: Path, plan: "Plan | None" = None
+    corpora: Corpora, inspection: Inspection, tests: Mapping[str, CorpusFiles], output: Path, plan: Plan | None = None
 ) -> str:
     """The YAML text of the file `output`, whose folder relative paths start from.
 
@@ -198,7 +210,7 @@ def _line(setting: str, comment: str) -> str:
     return f"{setting:<{_COMMENT_COLUMN}}  # {comment}" if comment else setting
 
 
-def _head(corpora: Corpora, inspection: Inspection, output: Path, plan: "Plan | None") -> Iterator[str]:
+def _head(corpora: Corpora, inspection: Inspection, output: Path, plan: Plan | None) -> Iterator[str]:
     if (output.parent / "schema.json").is_file():
         yield "# yaml-language-server: $schema=schema.json"
     pairs = inspection.pairs
@@ -316,7 +328,7 @@ def _augmentation(inspection: Inspection) -> Lines:
     yield f"  fragments: {FRAGMENTS:g}", "batches with two sentences a line, or with single words and short phrases"
 
 
-def _training(row: Recommended, plan: "Plan | None") -> Lines:
+def _training(row: Recommended, plan: Plan | None) -> Lines:
     yield "training:", ""
     time = "updates"
     if plan is not None:

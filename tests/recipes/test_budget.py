@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nmt.config.reading import load_config
 from nmt.config.training import Config
 from nmt.errors import ConfigError
-from nmt.recipes.budget import Plan, fit, seconds_of
-from nmt.recipes.starter import RECOMMENDED, Recommended, recommended
+from nmt.recipes.budget import fit, seconds_of
+from nmt.recipes.starter import RECOMMENDED, Plan, Recommended, recommended
 from nmt.runs.folder import RunFolder
 from nmt.training.preparation import TrainingInputs
 from nmt.training.trial import Speed
@@ -62,7 +62,7 @@ def test_twenty_minutes_of_captions_have_no_r_drop_and_little_dropout() -> None:
     assert (row.max_steps, row.r_drop, row.dropout, row.d_model) == (3_900, 0, 0.1, 192)  # 20 epochs
     assert (row.warmup_steps, row.validate_every, row.ema_decay) == (325, 487, 0.9987)
     assert plan.seconds == pytest.approx(3_900 * 0.27)
-    assert plan.whole_seconds == pytest.approx(15_000 * 0.27 * 1.8)
+    assert plan.whole_seconds == pytest.approx(15_000 * 0.27 * 1.8 / 0.9)
 
 
 def test_r_drop_begins_where_the_time_allows_thirty_epochs_with_it() -> None:
@@ -99,7 +99,7 @@ def test_a_training_ends_in_time(pairs: int, seconds: float, an_update: float, p
     plan, tried = plan_for(pairs, seconds, an_update, pairs_an_update)
     row, own = plan.row, recommended(pairs)
     assert plan.seconds <= 0.9 * seconds or row.max_steps == 1
-    assert row == own if plan.whole_seconds == 0 else plan.whole_seconds > 0.9 * seconds
+    assert row == own if plan.whole_seconds == 0 else plan.whole_seconds > seconds
     assert row.max_steps <= own.max_steps or row.d_model < own.d_model
     assert 0 <= row.warmup_steps < row.max_steps
     assert 0 < row.validate_every <= row.max_steps
