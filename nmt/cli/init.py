@@ -15,7 +15,7 @@ from nmt.system.console import log, show
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.cleaning.inspection import Inspection
-    from nmt.recipes.starter import Plan, Recommended
+    from nmt.recipes.starter import Recommended, TimedRow
     from nmt.training.trial import Speed
 
 
@@ -65,7 +65,7 @@ def init(
     show(f"wrote {file}; next:", f"  nmt train {shlex.quote(str(file))}", *evaluation, translation, link=file)
 
 
-def _plan(file: Path, inspection: "Inspection", seconds: float | None) -> "Plan | None":
+def _plan(file: Path, inspection: "Inspection", seconds: float | None) -> "TimedRow | None":
     """Fit the training to the time, by trials, and print what was found; None if a trial fails, which is printed."""
     from nmt.config.reading import load_config
     from nmt.recipes.budget import HOURS_ON_A_CPU, HOURS_ON_A_GPU, fit, trial_settings

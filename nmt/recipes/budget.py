@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nmt.cleaning.inspection import Inspection
 from nmt.errors import ConfigError
-from nmt.recipes.starter import RECOMMENDED, Plan, Recommended, recommended, tokens_for
+from nmt.recipes.starter import RECOMMENDED, Recommended, TimedRow, recommended, tokens_for
 
 if TYPE_CHECKING:  # without a trial, nothing loads torch
     from nmt.training.trial import Speed
@@ -44,7 +44,7 @@ def seconds_of(text: str) -> float:
     return 3600 * hours + 60 * minutes
 
 
-def fit(pairs: int, seconds: float | None, trial: "Callable[[Recommended], Speed]") -> Plan:
+def fit(pairs: int, seconds: float | None, trial: "Callable[[Recommended], Speed]") -> TimedRow:
     """The settings for a number of pairs and a time, by default that of the device.
 
     `trial` measures the speed of a row's updates, which it calls for smaller and smaller models until the time allows
@@ -61,9 +61,9 @@ def fit(pairs: int, seconds: float | None, trial: "Callable[[Recommended], Speed
         if updates >= _MIN_SHARE * row.max_steps:
             break
     if whole <= given:
-        return Plan(own, speed, _seconds(own, speed), 0)
+        return TimedRow(own, speed, _seconds(own, speed), 0)
     fitted = _with_updates(row, updates, pairs / speed.pairs, row.max_steps if row is own else math.inf)
-    return Plan(fitted, speed, _seconds(fitted, speed), whole)
+    return TimedRow(fitted, speed, _seconds(fitted, speed), whole)
 
 
 def _seconds(row: Recommended, speed: "Speed") -> float:

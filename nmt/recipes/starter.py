@@ -57,7 +57,7 @@ class Recommended(NamedTuple):
     """True with `typed_input` and `fragments`."""
 
 
-class Plan(NamedTuple):
+class TimedRow(NamedTuple):
     """The settings of a training that ends within a time (budget.py)."""
 
     row: Recommended
@@ -187,7 +187,11 @@ def _pieces(characters: int, joins_words: bool) -> int:
 
 
 def starting_config(
-    corpora: Corpora, inspection: Inspection, tests: Mapping[str, CorpusFiles], output: Path, plan: Plan | None = None
+    corpora: Corpora,
+    inspection: Inspection,
+    tests: Mapping[str, CorpusFiles],
+    output: Path,
+    plan: TimedRow | None = None,
 ) -> str:
     """The YAML text of the file `output`, whose folder relative paths start from.
 
@@ -210,7 +214,7 @@ def _line(setting: str, comment: str) -> str:
     return f"{setting:<{_COMMENT_COLUMN}}  # {comment}" if comment else setting
 
 
-def _head(corpora: Corpora, inspection: Inspection, output: Path, plan: Plan | None) -> Iterator[str]:
+def _head(corpora: Corpora, inspection: Inspection, output: Path, plan: TimedRow | None) -> Iterator[str]:
     if (output.parent / "schema.json").is_file():
         yield "# yaml-language-server: $schema=schema.json"
     pairs = inspection.pairs
@@ -328,7 +332,7 @@ def _augmentation(inspection: Inspection) -> Lines:
     yield f"  fragments: {FRAGMENTS:g}", "batches with two sentences a line, or with single words and short phrases"
 
 
-def _training(row: Recommended, plan: Plan | None) -> Lines:
+def _training(row: Recommended, plan: TimedRow | None) -> Lines:
     yield "training:", ""
     time = "updates"
     if plan is not None:

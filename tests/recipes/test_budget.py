@@ -12,7 +12,7 @@ from nmt.config.reading import load_config
 from nmt.config.training import Config
 from nmt.errors import ConfigError
 from nmt.recipes.budget import fit, seconds_of
-from nmt.recipes.starter import RECOMMENDED, Plan, Recommended, recommended
+from nmt.recipes.starter import RECOMMENDED, Recommended, TimedRow, recommended
 from nmt.runs.folder import RunFolder
 from nmt.training.preparation import TrainingInputs
 from nmt.training.trial import Speed
@@ -20,7 +20,7 @@ from nmt.training.trial import Speed
 
 def plan_for(
     pairs: int, seconds: float | None, an_update: float, pairs_an_update: float = 150, device: str = "cpu"
-) -> tuple[Plan, list[int]]:
+) -> tuple[TimedRow, list[int]]:
     """The plan on a machine where an update of d_model 192 takes `an_update` seconds; the widths that were tried."""
     tried = []
 
