@@ -209,7 +209,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Rank
     device = prepared.device
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=not ranks.is_main), ranks=ranks)
     trainer.model.train()
-    trainer.record_graph()
+    trainer.capture_graph()
     stream = trainer.updates()
     for _ in range(warmup):
         trainer.update(*next(stream))

@@ -1,6 +1,6 @@
 """Joined batches: pairs one after the other in one row a side, so that all batches of a training have one shape.
 
-What real pairs leave of a row is filled with made-up sentences, whose targets the loss never sees.
+What the pairs leave of a row is filled with filler sentences, whose targets the loss never sees.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from nmt.models.source import Source
 from nmt.tokenizers.vocabulary import SpecialIds
 
 _MULTIPLE = 128  # the shorter side's positions, so that a GPU's matrix products have whole tiles
-_MORE_PAIRS = 1.15  # than the mean length of a sentence would give, the most in a batch
+_PAIRS_MARGIN = 1.15  # the most pairs in a batch, relative to those of mean length
 
 
 class JoinedShape(NamedTuple):
@@ -28,25 +28,30 @@ class JoinedShape(NamedTuple):
     """Number of positions of the source's row, and of the target's."""
     pairs: int
     """Maximum number of real pairs."""
-    longest: int
+    max_length: int
     """Maximum number of positions of a sentence."""
 
     @classmethod
-    def of(cls, corpus: EncodedCorpus, batch_tokens: int) -> "JoinedShape":
-        """The shape for a corpus: `batch_tokens` positions of its longer side, and as many fewer of the other."""
-        sides = corpus.src.lengths, corpus.tgt.lengths
-        means = [float(side.mean()) + 1 for side in sides]
-        longest = 1 + max(int(side.max()) for side in sides)
-        scaled = [-(-batch_tokens * mean // (max(means) * _MULTIPLE)) * _MULTIPLE for mean in means]
-        # At least so many that the longest pair fits, with the room for made-up sentences.
-        least = longest + -(-batch_tokens // longest) + 1
-        src, tgt = (max(min(int(length), batch_tokens), least) for length in scaled)
-        return cls((src, tgt), int(_MORE_PAIRS * batch_tokens / max(means)) + 64, longest)
+    def of(cls, corpus: EncodedCorpus, batch_tokens: int, pairs: NDArray[np.integer] | None = None) -> "JoinedShape":
+        """The shape for a corpus: `batch_tokens` positions of its longer side, and as many fewer of the other.
+
+        A corpus with less text than that has smaller batches. `pairs` holds an epoch's pairs as in `plan_epoch`.
+        """
+        lengths = corpus.src.lengths, corpus.tgt.lengths
+        max_length = 1 + max(int(side.max()) for side in lengths)
+        sums = [int((side if pairs is None else side[pairs]).sum(dtype=np.int64)) for side in lengths]
+        count = len(lengths[0]) if pairs is None else len(pairs)
+        longer = max(sums) + count
+        tokens = min(batch_tokens, longer + longer // (max_length - 1) + 2)
+        scaled = [-(-tokens * (side + count) // (longer * _MULTIPLE)) * _MULTIPLE for side in sums]
+        min_length = max_length + -(-tokens // max_length) + 1  # so that the longest pair fits beside fillers
+        src, tgt = (max(min(length, tokens), min_length) for length in scaled)
+        return cls((src, tgt), int(_PAIRS_MARGIN * tokens * count / longer) + 64, max_length)
 
     @property
     def spare(self) -> int:
-        """Maximum number of made-up sentences; each needs a position on both sides, which the plan leaves free."""
-        return -(-max(self.lengths) // self.longest)
+        """Maximum number of fillers; each needs a position on both sides, which the plan leaves free."""
+        return -(-max(self.lengths) // self.max_length)
 
 
 def plan_joined(
@@ -84,12 +89,14 @@ def joined_rows(
     tgt_in = _row(pairs.tgt_seen, np.cumsum(tgt_lengths) - tgt_lengths, tgt_special.start, tgt_length)
     tgt_out = _row(tgt, np.cumsum(tgt_lengths), tgt_special.eos, tgt_length)
     rest = [src_length - int((src_lengths + 1).sum()), tgt_length - int((tgt_lengths + 1).sum())]
-    made_up = -(-max(rest) // shape.longest)
+    fillers = -(-max(rest) // shape.max_length)
     starts = [
-        _starts(np.concatenate([lengths + 1, np.diff(np.arange(made_up + 1) * left // max(1, made_up))]), shape)
+        _starts(np.concatenate([lengths + 1, np.diff(np.arange(fillers + 1) * left // max(1, fillers))]), shape)
         for lengths, left in zip((src_lengths, tgt_lengths), rest, strict=True)
     ]
-    source = Source(src_row, torch.ones(src_row.shape, dtype=torch.bool), Joined(starts[0], starts[1], shape.longest))
+    source = Source(
+        src_row, torch.ones(src_row.shape, dtype=torch.bool), Joined(starts[0], starts[1], shape.max_length)
+    )
     return source, tgt_in, tgt_out
 
 

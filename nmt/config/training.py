@@ -141,12 +141,12 @@ class TrainingConfig(Section):
     """Number format of the matrix products; `auto` is bf16 on a GPU that supports it, otherwise fp32."""
     joined: bool | Literal["auto"] = "auto"
     """Join the pairs of a micro-batch in one row, one after the other, instead of padding them, so that all batches
-    have one shape and a GPU can record its work once (CUDA graph). `auto`: on a GPU with CUDA, for a Transformer that
+    have one shape and a GPU can capture its work once (CUDA graph). `auto`: on a GPU with CUDA, for a Transformer that
     translates text, unless `augmentation` changes the lengths of sentences or batches are divided between processes.
     The run's config.yaml records it. On a CPU, padding is faster."""
     compile: bool = False
-    """Fuse the operations between matrix products with torch.compile. Worth it for large
-    models on GPUs: compiling takes half a minute, and gains nothing on a CPU. Not for `model.architecture: rnn`."""
+    """Fuse the operations between matrix products with torch.compile. Worth it for large models on GPUs: compiling
+    takes half a minute, and gains nothing on a CPU. Not for `model.architecture: rnn`."""
     processes: Annotated[int, Field(ge=1, le=1_024)] | Literal["auto"] = "auto"
     """Number of processes that `nmt train` starts, and that share each update. `auto`: one for each GPU; on a CPU, one
     for each core if each then gets 1,000 tokens of a micro-batch, otherwise one. Under torchrun, only `auto`."""

@@ -28,17 +28,17 @@ class Joined(NamedTuple):
     """(P + 1,) int32"""
     tgt_starts: Tensor
     """(P + 1,) int32"""
-    longest: int
+    max_length: int
     """No sentence has more positions. A GPU records this number, so it is the same for all batches."""
 
     def to(self, device: torch.device) -> "Joined":
         """The starts on another device; the copy is asynchronous if the memory is pinned."""
         src_starts, tgt_starts = (tensor.to(device, non_blocking=True) for tensor in self[:2])
-        return Joined(src_starts, tgt_starts, self.longest)
+        return Joined(src_starts, tgt_starts, self.max_length)
 
     def pin_memory(self) -> "Joined":
         """The starts in pinned memory, from which a GPU can copy directly."""
-        return Joined(self.src_starts.pin_memory(), self.tgt_starts.pin_memory(), self.longest)
+        return Joined(self.src_starts.pin_memory(), self.tgt_starts.pin_memory(), self.max_length)
 
 
 class Spans(NamedTuple):
@@ -48,12 +48,15 @@ class Spans(NamedTuple):
     """(R * P + 1,) int32, the starts of the rows' sentences, one row after the other"""
     keys: Tensor
     """(R * P + 1,) int32"""
-    longest: int
+    max_length: int
 
     @classmethod
-    def of(cls, x: Tensor, x_starts: Tensor, memory: Tensor, memory_starts: Tensor, longest: int) -> "Spans":
-        """The spans of queries from `x`, (R, Q, D), and keys from `memory`, (R, S, D); R rows with the same starts."""
-        return cls(_starts_of_rows(x_starts, x), _starts_of_rows(memory_starts, memory), longest)
+    def of(cls, x: Tensor, x_starts: Tensor, memory: Tensor, memory_starts: Tensor, max_length: int) -> "Spans":
+        """The spans of queries from `x`, (R, Q, D), and keys from `memory`, (R, S, D); R rows with the same starts.
+
+        In self-attention, both starts are equal, but two tensors: torch's compiler refuses one that is given twice.
+        """
+        return cls(_starts_of_rows(x_starts, x), _starts_of_rows(memory_starts, memory), max_length)
 
 
 def _starts_of_rows(starts: Tensor, states: Tensor) -> Tensor:
@@ -87,14 +90,14 @@ def attend_padded(query: Tensor, key: Tensor, value: Tensor, spans: Spans, is_ca
 
     def padded(x: Tensor, starts: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         places = sentences_of(starts, len(x))
-        rows = x.new_zeros(len(starts) - 1, spans.longest, *x.shape[1:]).index_put(places, x)
-        return rows.transpose(1, 2), places  # (R * P, H, longest, d)
+        rows = x.new_zeros(len(starts) - 1, spans.max_length, *x.shape[1:]).index_put(places, x)
+        return rows.transpose(1, 2), places  # (R * P, H, max_length, d)
 
     queries, places = padded(query, spans.queries)
     keys, values = (padded(x, spans.keys)[0] for x in (key, value))
     # A causal mask hides the padding, too. Empty sentences may attend to a zero, so that they get no NaN.
     lengths = spans.keys.diff().clamp(min=1)
-    mask = None if is_causal else torch.arange(spans.longest, device=query.device) < lengths[:, None, None, None]
+    mask = None if is_causal else torch.arange(spans.max_length, device=query.device) < lengths[:, None, None, None]
     heads = F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=is_causal)
     return heads.transpose(1, 2)[places]
 
@@ -103,8 +106,9 @@ class _BlockAttention(torch.autograd.Function):
     """The memory-efficient kernel of torch's attention on GPUs, with starts instead of a mask.
 
     It computes blocks of 64 x 64 scores, which suits sentences better than the 128 x 128 of FlashAttention-2. Its
-    backward pass is called directly: torch's own choice splits the keys of sentences of more than 128 positions, which
-    needs a workspace of hundreds of megabytes. The operations are internal to torch, so `can_join` tests them first.
+    backward pass is called directly: torch's own choice splits the keys of sentences of more than 128 positions, and
+    must first set a workspace of hundreds of megabytes to zero. The operations are internal to torch, so `can_join`
+    tests them first.
     """
 
     @staticmethod
@@ -115,16 +119,16 @@ class _BlockAttention(torch.autograd.Function):
         value: Tensor,
         of_queries: Tensor,
         of_keys: Tensor,
-        longest: int,
-        kind: int,
+        max_length: int,
+        mask: int,
     ) -> Tensor:
-        """(R * Q, H, d), (R * S, H, d) twice, starts -> (R * Q, H, d); `kind` is 1 with a look-ahead mask, else 0"""
+        """(R * Q, H, d), (R * S, H, d) twice, starts -> (R * Q, H, d); `mask` is 1 for a look-ahead mask, else 0"""
         parts = query[None], key[None], value[None]
         heads, lse, seed, offset, *_ = torch.ops.aten._efficient_attention_forward(
-            *parts, None, of_queries, of_keys, longest, longest, 0.0, kind, True
+            *parts, None, of_queries, of_keys, max_length, max_length, 0.0, mask, True
         )
         ctx.save_for_backward(*parts, heads, of_queries, of_keys, lse, seed, offset)
-        ctx.longest, ctx.kind = longest, kind
+        ctx.max_length, ctx.mask = max_length, mask
         result: Tensor = heads[0]
         return result
 
@@ -133,8 +137,8 @@ class _BlockAttention(torch.autograd.Function):
     def backward(ctx: Any, d_heads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, heads, of_queries, of_keys, lse, seed, offset = ctx.saved_tensors
         gradients = torch.ops.aten._efficient_attention_backward(
-            d_heads[None].contiguous(), query, key, value, None, heads, of_queries, of_keys, ctx.longest, ctx.longest,
-            lse, 0.0, seed, offset, ctx.kind, False, num_splits_key=1,
+            d_heads[None].contiguous(), query, key, value, None, heads, of_queries, of_keys, ctx.max_length,
+            ctx.max_length, lse, 0.0, seed, offset, ctx.mask, False, num_splits_key=1,
         )  # fmt: skip
         return *(gradient[0] for gradient in gradients[:3]), None, None, None, None
 
@@ -163,6 +167,6 @@ def can_join(device: torch.device, dtype: torch.dtype, width: int) -> bool:
                 results.append([heads, *torch.autograd.grad(heads, (query, key, value), drawn[3])])
             if not all((one - other).norm() < 0.02 * other.norm() for one, other in zip(*results, strict=True)):
                 return False
-    except (AttributeError, RuntimeError):
+    except (AttributeError, RuntimeError, TypeError, ValueError):
         return False
     return True

@@ -229,9 +229,11 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def encode(self, source: Source, recorded: WeightsRecord = None) -> Memory:
         """Sources of ids, of their embeddings, or of vectors -> states (B, S, D) and mask (B, S)"""
         x, src_mask, joined = self.first_states(source)
-        mask: Tensor | Spans = for_heads(src_mask)
-        if joined is not None:
-            mask = Spans.of(x, joined.src_starts, x, joined.src_starts, joined.longest)
+        mask: Tensor | Spans
+        if joined is None:
+            mask = for_heads(src_mask)
+        else:
+            mask = Spans.of(x, joined.src_starts, x, joined.src_starts, joined.max_length)
         for layer in self.encoder:
             x = layer(x, mask, recorded)
         return Memory(self.encoder_norm(x), src_mask, joined)
@@ -239,11 +241,13 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def decode(self, tgt_in: Tensor, memory: Memory, recorded: WeightsRecord = None) -> Tensor:
         """(B, T), memory of B sources -> (B, T, D)"""
         x, joined = self._embed_targets(tgt_in, memory.joined), memory.joined
-        mask: Tensor | Spans = for_heads(memory.mask)
+        mask: Tensor | Spans
         spans = None
-        if joined is not None:
-            mask = Spans.of(x, joined.tgt_starts, memory.states, joined.src_starts, joined.longest)
-            spans = Spans.of(x, joined.tgt_starts, x, joined.tgt_starts, joined.longest)
+        if joined is None:
+            mask = for_heads(memory.mask)
+        else:
+            mask = Spans.of(x, joined.tgt_starts, memory.states, joined.src_starts, joined.max_length)
+            spans = Spans.of(x, joined.tgt_starts, x, joined.tgt_starts, joined.max_length)
         for layer in self.decoder:
             x = layer(x, memory.states, mask, recorded, spans)
         states: Tensor = self.decoder_norm(x)

@@ -58,12 +58,12 @@ def cut(plan: Plan, parts: int) -> Plan:
     return [batch[part::parts] for batch in plan for part in range(parts)]
 
 
-def with_joined(config: Config, device: torch.device, dtype: torch.dtype) -> Config:
+def resolve_joined(config: Config, device: torch.device, dtype: torch.dtype) -> Config:
     """`config` with `training.joined` as true or false; `ConfigError` if joined batches are asked for in vain."""
     wanted = config.training.joined
     obstacle = "" if wanted is False else _obstacle(config, device, dtype)
     if wanted is True and obstacle:
-        raise ConfigError(f"training.joined: true does not work {obstacle}; leave it out")
+        raise ConfigError(f"training.joined: true does not work {obstacle}; leave it out, or start a new run")
     joined = wanted is True or (wanted == "auto" and device.type == "cuda" and not obstacle)
     return config.model_copy(update={"training": config.training.model_copy(update={"joined": joined})})
 
@@ -93,8 +93,11 @@ class Feed:
     @functools.cached_property
     def shape(self) -> JoinedShape | None:
         """The shape of joined batches; None if batches are padded."""
-        settings = self._config.training
-        return JoinedShape.of(self._prepared.corpus, settings.micro_batch_tokens) if settings.joined is True else None
+        settings, corpus = self._config.training, self._prepared.corpus
+        if settings.joined is not True:
+            return None
+        pairs = pairs_of_epoch(corpus.sizes, self._config.data, settings.seed, 0)
+        return JoinedShape.of(corpus, settings.micro_batch_tokens, pairs)
 
     def plan(self, epoch: int) -> Plan:
         """The batches of an epoch."""

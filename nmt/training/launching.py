@@ -65,8 +65,8 @@ def shared(settings: TrainingConfig, num_processes: int) -> TrainingConfig:
             raise ConfigError(
                 f"training.batches_per_update ({settings.batches_per_update}) is less than the {num_processes} "
                 f"processes, which share an update's batches, and parts of a batch of training.batch_tokens "
-                f"({settings.batch_tokens}) would have fewer than {MIN_PART_TOKENS:,} positions; set "
-                f"training.batches_per_update={num_processes}, or a multiple"
+                f"({settings.batch_tokens}) would have fewer than {MIN_PART_TOKENS:,} positions, or its pairs are "
+                f"joined (training.joined); set training.batches_per_update={num_processes}, or a multiple"
             )
         parts = settings.parts  # some processes have one batch more than others
     return settings.model_copy(update={"processes": num_processes, "batch_parts": parts})
@@ -78,6 +78,8 @@ def _parts(settings: TrainingConfig, num_processes: int) -> int:
         return int(num_processes == 1 or settings.update_tokens >= num_processes * MIN_PART_TOKENS)
     count = settings.batches_per_update * settings.parts
     parts = settings.parts * num_processes // math.gcd(count, num_processes)
+    if settings.joined is True and parts > 1:
+        return 0
     return parts if parts == settings.parts or settings.micro_batch_tokens >= parts * MIN_PART_TOKENS else 0
 
 

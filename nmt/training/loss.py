@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from nmt.batches.batches import Batch
 from nmt.models.interface import Backend, TrainableModel
 from nmt.models.source import Source
-from nmt.training.graph import Trunk, recorded
+from nmt.training.graph import Trunk, captured
 
 # Logits in one chunk. On a CPU a chunk should fit into the cache, but matrix products over fewer than a few hundred
 # positions are slow; a GPU is fastest with few large products.
@@ -318,9 +318,9 @@ class Objective(nn.Module):
         self.model.compile_layers(backend, dynamic)
         self.backend = backend
 
-    def record(self, batch: Batch, dtype: torch.dtype) -> None:
-        """Record a CUDA graph of the model for joined batches like this one, in training mode and on a GPU."""
-        self.trunk = recorded(self.model, *self._inputs(batch), dtype)
+    def capture(self, batch: Batch, dtype: torch.dtype) -> None:
+        """Capture a CUDA graph of the model for joined batches like this one, in training mode and on a GPU."""
+        self.trunk = captured(self.model, *self._inputs(batch), dtype)
 
     def _inputs(self, batch: Batch) -> tuple[Source, Tensor]:
         """The arguments of the model's `states`: sources and targets, twice with R-Drop in training mode."""

@@ -36,8 +36,8 @@ class MemoryAccount(NamedTuple):
     """Saved by the forward pass of the worst batch for its backward pass."""
     logits: int
     """The logits in memory at once."""
-    batch: tuple[int, int]
-    """Number of pairs in the worst batch, and positions in each."""
+    batch: str
+    """The worst batch, in words."""
     average: int = 0
     """The moving average of the weights."""
     program: int = 0
@@ -50,13 +50,12 @@ class MemoryAccount(NamedTuple):
         return fixed + round(BACKWARD_FACTOR * self.activations) + self.logits
 
     def __str__(self) -> str:
-        rows, width = self.batch
         average = f"moving average {size(self.average)}, " if self.average else ""
         program = f"program {size(self.program)}, " if self.program else ""
         return (
             f"{size(self.total)}: {program}parameters {size(self.parameters)}, gradients {size(self.gradients)}, "
             f"optimizer {size(self.optimizer)}, {average}and for the worst batch "
-            f"({rows:,} pairs of {width:,} pieces) activations {size(self.activations)} and logits {size(self.logits)}"
+            f"({self.batch}) activations {size(self.activations)} and logits {size(self.logits)}"
         )
 
 
@@ -108,7 +107,8 @@ def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryA
     size = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     logits = logits_bytes(rows * width, len(objective.model.output.weight), device)
     learned = sum(p.numel() * p.element_size() for p in parameters if p.requires_grad)
-    return MemoryAccount(size, learned, 2 * learned, sum(kept.values()), logits, (rows, width))
+    shape = f"{rows:,} pairs of {width:,} pieces" if batch.source.joined is None else f"joined pairs, {width:,} pieces"
+    return MemoryAccount(size, learned, 2 * learned, sum(kept.values()), logits, shape)
 
 
 def try_worst_batch(

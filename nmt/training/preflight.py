@@ -14,7 +14,15 @@ from nmt.runs.folder import RunFolder
 from nmt.runs.weights import load_checkpoint, save_checkpoint
 from nmt.system.files import temporary_folder
 from nmt.tokenizers.statistics import side_report, survey
-from nmt.training.memory import fit_batch_tokens, free_memory, held_memory, size, try_worst_batch, with_batches
+from nmt.training.memory import (
+    fit_batch_tokens,
+    free_memory,
+    held_memory,
+    size,
+    try_batch,
+    try_worst_batch,
+    with_batches,
+)
 from nmt.training.preparation import Problems, TrainingInputs
 from nmt.training.trainer import Trainer
 from nmt.training.validation import evaluating
@@ -132,7 +140,7 @@ def _try_validation(trainer: Trainer) -> None:
         [prepared.validation.src[line] for line in lines],
         [[texts[line] for line in lines] for texts in prepared.validation.references],
     )
-    with evaluating(trainer.model):
+    with evaluating(trainer.model), trainer.validator.uncompiled():
         evaluate(trainer.validator.translator(max_length=10), few, prepared.metrics)
 
 
@@ -159,15 +167,21 @@ def _settle_memory(trainer: Trainer) -> str:
     held = held_memory(prepared.dtype) if prepared.device.type == "cpu" else 0
     trainer.model.train()
     if config.training.update_tokens is not None:
-        fits = fit_batch_tokens(trainer.objective, batches, prepared.dtype, free, config.training.update_tokens)
+        with trainer.validator.uncompiled():
+            fits = fit_batch_tokens(trainer.objective, batches, prepared.dtype, free, config.training.update_tokens)
         largest = min(trainer.ranks.gather([fits]))
         count = trainer.ranks.size  # every process gets the same number of batches
         rounds = -(-config.training.update_tokens // (largest * count))
         trainer.configure(config.model_copy(update={"training": with_batches(config.training, rounds * count)}))
     settings = trainer.config.training
-    account = try_worst_batch(
-        trainer.objective, batches, settings.micro_batch_tokens, prepared.dtype, free, settings.parts
-    )
+    if trainer.feed.shape is not None:
+        account = try_batch(trainer.objective, trainer.feed.example(), prepared.dtype)
+        if trainer.captures:  # a graph returns gradients in buffers of its own
+            account = account._replace(gradients=2 * account.gradients)
+    else:
+        account = try_worst_batch(
+            trainer.objective, batches, settings.micro_batch_tokens, prepared.dtype, free, settings.parts
+        )
     average = 0 if trainer.averaged is None else account.parameters
     program = max(0, held - account.parameters - average)
     account = account._replace(average=average, program=program)

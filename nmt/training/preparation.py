@@ -217,10 +217,11 @@ def announce(
 
 def _batches(settings: TrainingConfig, corpus: EncodedCorpus, plan: Plan, shape: JoinedShape | None) -> str:
     """The batches of an epoch, in words."""
+    tokens = settings.micro_batch_tokens if shape is None else max(shape.lengths)
     cut = f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""
     joined = "" if shape is None else "; the pairs of a batch are joined in one row"
     return (
-        f"{len(plan):,} an epoch, {settings.batches_per_update} an update, at most {settings.micro_batch_tokens:,} "
+        f"{len(plan):,} an epoch, {settings.batches_per_update} an update, at most {tokens:,} "
         f"tokens each, {share_of_real_positions(corpus, plan, shape):.1%} of them real{cut}{joined}"
     )
 

@@ -107,7 +107,7 @@ def with_recorded_settings(config: Config, run: RunFolder) -> Config:
     if settings.batch_parts == "auto":
         settings = settings.model_copy(update={"batch_parts": old.batch_parts})
     if settings.joined == "auto":
-        settings = settings.model_copy(update={"joined": old.joined})
+        settings = settings.model_copy(update={"joined": old.joined is True})
     return config.model_copy(update={"training": settings})
 
 

@@ -21,7 +21,7 @@ from nmt.system.console import log
 from nmt.system.distributed import ALONE, Ranks
 from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.divergence import DivergenceDetector, listed
-from nmt.training.feeding import Feed, Share, with_joined
+from nmt.training.feeding import Feed, Share, resolve_joined
 from nmt.training.fine_tuning import load_base_weights
 from nmt.training.loss import LossSums, Objective
 from nmt.training.memory import batch_error
@@ -49,7 +49,7 @@ class Trainer:
         initial_weights: Path | None = None,
     ) -> None:
         """`initial_weights` is a file with the weights to start from; they are validated before the first update."""
-        config = with_joined(config, prepared.device, prepared.dtype)
+        config = resolve_joined(config, prepared.device, prepared.dtype)
         settings, tokenizers = config.training, prepared.tokenizers
         self.folder = run
         self.prepared = prepared
@@ -117,7 +117,7 @@ class Trainer:
         self.interval.restore(self.progress.interval)
         self._began = time.perf_counter() - self.progress.seconds
         self.model.train()
-        self.record_graph()
+        self.capture_graph()
         try:
             with self.signals.collected():
                 self._validate_if_due()  # a signal may have stopped the run before this validation
@@ -136,10 +136,15 @@ class Trainer:
             self.monitor.close()
         self.monitor.finished(reason, self.progress, settings.best_metric, self.folder)
 
-    def record_graph(self) -> None:
-        """Record a CUDA graph for joined batches; not with several processes, which exchange gradients meanwhile."""
-        if self.feed.shape is not None and self.prepared.device.type == "cuda" and self.ranks.size == 1:
-            self.objective.record(self.feed.example().to(self.prepared.device), self.prepared.dtype)
+    @property
+    def captures(self) -> bool:
+        """True if the model is to be captured as a CUDA graph: for joined batches, on a GPU, in a single process."""
+        return self.feed.shape is not None and self.prepared.device.type == "cuda" and self.ranks.size == 1
+
+    def capture_graph(self) -> None:
+        """Capture the model as a CUDA graph if `captures`, before the first batch is loaded."""
+        if self.captures:
+            self.objective.capture(self.feed.example().to(self.prepared.device), self.prepared.dtype)
 
     def updates(self) -> Iterator[tuple[Share, int]]:
         """This process's share of each update until a limit or a signal, and the whole update's real target tokens."""
@@ -178,8 +183,8 @@ class Trainer:
                 cross_entropy += sums.cross_entropy
         rate = learning_rate(self.progress.step + 1, settings, self.progress.schedule_start)
         keep_rows(self.padding_rows)
-        is_recorded = self.objective.trunk is not None
-        norm = clip_and_step(self.optimizer, self.scaler, settings.clip_norm, rate, is_recorded)
+        is_captured = self.objective.trunk is not None
+        norm = clip_and_step(self.optimizer, self.scaler, settings.clip_norm, rate, is_captured)
         self.progress.step += 1
         if self.average is not None:  # after a skipped update, too, whose weights are those before
             self.average.update(self.model, self.progress.step)

@@ -72,7 +72,7 @@ def _seconds_of_an_update(config: Config, run: RunFolder, prepared: TrainingInpu
     """Train for about this time, two updates at least, without validations, logs and checkpoints."""
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=True))
     trainer.model.train()
-    trainer.record_graph()
+    trainer.capture_graph()
     taken: list[float] = []
     began = start = time.perf_counter()
     for share, num_tokens in trainer.updates():

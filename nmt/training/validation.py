@@ -48,7 +48,7 @@ class Validator:
     def scores(self) -> dict[str, float]:
         """The loss and the translation scores of the validation set."""
         test_set = self._prepared.validation
-        with evaluating(self._model), self._uncompiled():
+        with evaluating(self._model), self.uncompiled():
             result = evaluate(self.translator(), test_set, self._prepared.metrics, self._ranks)
             loss = self._loss()
         line = test_set.middle
@@ -58,8 +58,8 @@ class Validator:
         scores: dict[str, float] = {"loss": loss, **{name: score.value for name, score in result.scores.items()}}
         return self._ranks.from_main(lambda: scores)  # so that all processes decide the same
 
-    def _uncompiled(self) -> contextlib.AbstractContextManager[object]:
-        """Keep layers that were compiled for joined batches from being compiled for each shape of a validation."""
+    def uncompiled(self) -> contextlib.AbstractContextManager[object]:
+        """Keep layers that are compiled for joined batches from being compiled for each padded shape, too."""
         settings = self._config.training
         is_needed = settings.compile and settings.joined is True
         return torch.compiler.set_stance("force_eager") if is_needed else contextlib.nullcontext()

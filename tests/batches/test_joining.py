@@ -46,7 +46,7 @@ def test_every_pair_is_in_one_batch_and_every_batch_has_the_shape(
         batch = batch_of(ids, shape=shape)
         joined = batch.source.joined
         assert joined is not None
-        assert joined.longest == 1 + max(max(pair) for pair in pairs)
+        assert joined.max_length == 1 + max(max(pair) for pair in pairs)
         assert (batch.source.values.shape, batch.tgt_in.shape) == ((1, shape.lengths[0]), (1, shape.lengths[1]))
         assert batch.tgt_out.shape == batch.tgt_in.shape
         for starts, side, length in zip(joined[:2], (0, 1), shape.lengths, strict=True):
@@ -55,15 +55,15 @@ def test_every_pair_is_in_one_batch_and_every_batch_has_the_shape(
             found = starts.diff().tolist()
             assert found[: len(ids)] == [len(pair[side]) + 1 for pair in ids]
             assert sum(found) == length
-            made_up = [length for length in found[len(ids) :] if length]
-            assert found[len(ids) :] == made_up + [0] * (len(found) - len(ids) - len(made_up))
-            assert max(found) <= joined.longest
-        # As many made-up sentences on both sides: a query without a key would have no attention.
+            fillers = [length for length in found[len(ids) :] if length]
+            assert found[len(ids) :] == fillers + [0] * (len(found) - len(ids) - len(fillers))
+            assert max(found) <= joined.max_length
+        # As many filler sentences on both sides: a query without a key would have no attention.
         assert ((joined.src_starts.diff() > 0) == (joined.tgt_starts.diff() > 0)).all()
 
 
 def test_joined_pairs_are_written_out_by_hand() -> None:
-    shape = JoinedShape((10, 9), pairs=3, longest=4)
+    shape = JoinedShape((10, 9), pairs=3, max_length=4)
     batch = batch_of([([7, 8], [5]), ([9], [6, 7, 8])], shape=shape)
     assert batch.source.values.tolist() == [[7, 8, 2, 9, 2, 2, 2, 2, 2, 2]]
     assert batch.source.mask.tolist() == [[True] * 10]
@@ -72,21 +72,21 @@ def test_joined_pairs_are_written_out_by_hand() -> None:
     assert batch.tgt_positions.tolist() == list(range(6))
     assert batch.num_tgt_tokens == 6
     assert batch.source.joined is not None
-    src_starts, tgt_starts, longest = batch.source.joined
-    assert src_starts.tolist() == [0, 3, 5, 7, 10, 10, 10]  # made up: 2 and 3 positions
+    src_starts, tgt_starts, max_length = batch.source.joined
+    assert src_starts.tolist() == [0, 3, 5, 7, 10, 10, 10]  # fillers of 2 and 3 positions
     assert tgt_starts.tolist() == [0, 2, 6, 7, 9, 9, 9]
-    assert longest == 4
+    assert max_length == 4
     sentences, places = sentences_of(src_starts, 10)
     assert sentences.tolist() == [0, 0, 0, 1, 1, 2, 2, 3, 3, 3]
     assert places.tolist() == [0, 1, 2, 0, 1, 0, 1, 0, 1, 2]
 
 
 def test_a_joined_batch_moves_whole() -> None:
-    batch = batch_of([([7, 8], [5])], shape=JoinedShape((8, 8), pairs=2, longest=4))
+    batch = batch_of([([7, 8], [5])], shape=JoinedShape((8, 8), pairs=2, max_length=4))
     moved = batch.to(torch.device("meta")).source.joined
     assert moved is not None
     assert [starts.device.type for starts in moved[:2]] == ["meta", "meta"]
-    assert moved.longest == 4
+    assert moved.max_length == 4
 
 
 def test_batches_of_a_large_corpus_are_full_and_planned_alike_each_time() -> None:
@@ -111,9 +111,30 @@ def test_batches_of_a_large_corpus_are_full_and_planned_alike_each_time() -> Non
     assert min(fullest) > 0.98
 
 
+def test_a_batch_has_no_more_pairs_than_the_shape_allows() -> None:
+    lengths = np.ones(20, dtype=np.int32)
+    plan = plan_joined(lengths, lengths, JoinedShape((400, 400), pairs=3, max_length=6), 1, 0)
+    assert [len(batch) for batch in plan] == [3, 3, 3, 3, 3, 3, 2]
+
+
+def test_a_small_corpus_has_small_batches_and_a_mixture_the_shape_of_its_pairs() -> None:
+    corpus = _Corpus([(9, 9)] * 50)
+    shape = JoinedShape.of(corpus, 25_344)  # type: ignore[arg-type]
+    assert shape.lengths[0] < 600
+    assert len(plan_joined(corpus.src.lengths, corpus.tgt.lengths, shape, 1, 0)) == 1
+    # Few long pairs, and short ones many times: the plan fills its rows, too.
+    mixed = _Corpus([(60, 60)] * 300 + [(4, 8)] * 50)
+    pairs = np.array([*range(0, 300, 10), *np.repeat(np.arange(300, 350), 40)])
+    shape = JoinedShape.of(mixed, 2_000, pairs)  # type: ignore[arg-type]
+    assert shape.lengths[0] < 0.8 * shape.lengths[1]
+    plan = plan_joined(mixed.src.lengths, mixed.tgt.lengths, shape, 1, 0, pairs)
+    real = sum(int((side.lengths[batch] + 1).sum()) for batch in plan for side in (mixed.src, mixed.tgt))
+    assert real > 0.85 * len(plan) * sum(shape.lengths)
+
+
 def test_a_mixture_repeats_pairs_as_often_as_it_says() -> None:
     lengths = np.full(10, 5, dtype=np.int32)
-    shape = JoinedShape((40, 40), pairs=20, longest=6)
+    shape = JoinedShape((40, 40), pairs=20, max_length=6)
     chosen = np.array([0, 0, 1, 2, 2, 2])
     plan = plan_joined(lengths, lengths, shape, 1, 0, chosen)
     assert sorted(np.concatenate(plan).tolist()) == chosen.tolist()

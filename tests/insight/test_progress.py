@@ -191,7 +191,7 @@ def test_a_look_at_a_lock_does_not_refuse_a_training_that_starts(tmp_path: Path)
             pass
 
 
-def test_the_time_left_counts_down_while_nothing_is_recorded(make_run: Callable[..., RunFolder]) -> None:
+def test_the_time_left_counts_down_while_nothing_is_captured(make_run: Callable[..., RunFolder]) -> None:
     run = make_run("copy", *RECORDS, trainer=mark(os.getpid()), live=True)
     now = time.time()
     os.utime(run.metrics_file, (now - 30, now - 30))

@@ -38,7 +38,7 @@ def torchs_weights(model: Transformer, config: TransformerConfig) -> list[Tensor
         if isinstance(module, nn.MultiheadAttention):
             module.register_forward_pre_hook(ask, with_kwargs=True)
             module.register_forward_hook(lambda module, args, result: found.append(result[1]))
-    (src_ids, src_mask, _), tgt_in = source(SOURCES), targets(TARGETS)
+    (src_ids, src_mask), tgt_in = source(SOURCES)[:2], targets(TARGETS)
     theirs(
         model.src_positions(model.src_embedding(src_ids) * model.scale),
         model.tgt_positions(model.tgt_embedding(tgt_in) * model.scale),

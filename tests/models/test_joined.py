@@ -88,13 +88,13 @@ def test_joined_states_and_gradients_are_those_of_a_padded_batch(
         torch.testing.assert_close(joined, padded, rtol=1e-9, atol=1e-11)
 
 
-def test_made_up_sentences_change_nothing() -> None:
+def test_fillers_sentences_change_nothing() -> None:
     model = model_of().float()
     batch = batch_of([([5, 6, 7], [8, 9]), ([4], [10, 4, 5])], shape=JoinedShape((16, 17), 4, 4))
     results = []
-    for made_up in (2, 9):
+    for fillers in (2, 9):
         values, tgt_in = batch.source.values.clone(), batch.tgt_in.clone()
-        values[0, 6:], tgt_in[0, batch.num_tgt_tokens :] = made_up, made_up
+        values[0, 6:], tgt_in[0, batch.num_tgt_tokens :] = fillers, fillers
         states = model.states(Source(values, *batch.source[1:]), tgt_in)[0, : batch.num_tgt_tokens]
         gradients = torch.autograd.grad(states.roll(1, -1).mul(states).sum(), [*model.parameters()], allow_unused=True)
         results.append([states, *(gradient for gradient in gradients if gradient is not None)])
@@ -128,11 +128,25 @@ def test_compiled_layers_are_two_graphs_without_a_break_with_the_kernel_of_a_gpu
     assert model.decoder[0].cross_attention.key.weight.grad is not None
 
 
-def test_the_kernel_of_a_gpu_takes_these_arguments() -> None:
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_kernel_of_a_gpu_takes_these_arguments(is_causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device: the operations are internal to torch and may change."""
+    given = []
+    operation = torch.ops.aten._efficient_attention_forward
+
+    def seen(*arguments: Any) -> Any:
+        names = [argument.name for argument in operation.default._schema.arguments]
+        given.append(dict(zip(names, arguments, strict=False)))
+        return operation(*arguments)
+
+    monkeypatch.setattr(torch.ops.aten, "_efficient_attention_forward", seen)
     query, key, value = (torch.randn(40, 2, 8, device="meta", requires_grad=True) for _ in range(3))
     starts = torch.zeros(5, dtype=torch.int32, device="meta")
-    heads = _attend_in_blocks(query, key, value, Spans(starts, starts.clone(), 9), is_causal=True)
+    heads = _attend_in_blocks(query, key, value, Spans(starts, starts.clone(), 9), is_causal)
+    (arguments,) = given
+    assert arguments["custom_mask_type"] == int(is_causal)  # 1: causal from the top left
+    assert (arguments["max_seqlen_q"], arguments["max_seqlen_k"], arguments["dropout_p"]) == (9, 9, 0.0)
+    assert arguments["cu_seqlens_q"] is starts
     assert heads.shape == query.shape
     heads.sum().backward()
     assert [part.grad.shape for part in (query, key, value) if part.grad is not None] == [(40, 2, 8)] * 3

@@ -126,7 +126,7 @@ def test_states_and_logits_equal_torchs_transformer(
     config = small_config.model_copy(update={"norm": norm, "activation": activation, "tie_embeddings": "none"})
     model = make_model(config, seed)
     theirs = torchs_transformer(model, config)
-    src_ids, src_mask, _ = source(ragged([9, 1, 4, 6], seed))
+    src_ids, src_mask = source(ragged([9, 1, 4, 6], seed))[:2]
     tgt_in = pad(ragged([3, 8, 1, 5], seed + 100), PAD_ID, first=[BOS_ID])
     tgt_mask = tgt_in != PAD_ID
 
@@ -143,8 +143,8 @@ def test_states_and_logits_equal_torchs_transformer(
         tgt_key_padding_mask=~tgt_mask,
         memory_key_padding_mask=~src_mask,
     )
-    states = model.states(Source(src_ids, src_mask, _), tgt_in)
-    logits = model(Source(src_ids, src_mask, _), tgt_in)
+    states = model.states(Source(src_ids, src_mask), tgt_in)
+    logits = model(Source(src_ids, src_mask), tgt_in)
     memory = model.encode(Source(src_ids, src_mask)).states
     torch.testing.assert_close(memory[src_mask], expected_memory[src_mask], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(states[tgt_mask], expected_states[tgt_mask], rtol=1e-4, atol=1e-5)
@@ -279,9 +279,9 @@ def test_changing_a_learned_position_changes_that_position_alone() -> None:
 
 def test_learned_positions_of_both_sides_reach_the_logits(small_config: TransformerConfig) -> None:
     model = make_model(small_config, positions="learned")
-    src_ids, src_mask, _ = source(ragged([5]))
+    src_ids, src_mask = source(ragged([5]))[:2]
     tgt_in = pad(ragged([4], seed=1), PAD_ID, first=[BOS_ID])
-    memory, logits = model.encode(Source(src_ids, src_mask)).states, model(Source(src_ids, src_mask, _), tgt_in)
+    memory, logits = model.encode(Source(src_ids, src_mask)).states, model(Source(src_ids, src_mask), tgt_in)
 
     def nudged(side: str, position: int) -> Transformer:
         other = copy.deepcopy(model)
@@ -291,11 +291,11 @@ def test_learned_positions_of_both_sides_reach_the_logits(small_config: Transfor
 
     assert (nudged("src_positions", 2).encode(Source(src_ids, src_mask)).states - memory).abs().max() > 1e-3
     assert torch.equal(nudged("tgt_positions", 2).encode(Source(src_ids, src_mask)).states, memory)
-    moved = (nudged("tgt_positions", 2)(Source(src_ids, src_mask, _), tgt_in) - logits).abs().amax(dim=-1)[0]  # (5,)
+    moved = (nudged("tgt_positions", 2)(Source(src_ids, src_mask), tgt_in) - logits).abs().amax(dim=-1)[0]  # (5,)
     assert (moved[:2] < 1e-6).all()
     assert (moved[2:] > 1e-4).all()
     for side, beyond in (("src_positions", 6), ("tgt_positions", 5)):
-        assert torch.equal(nudged(side, beyond)(Source(src_ids, src_mask, _), tgt_in), logits)
+        assert torch.equal(nudged(side, beyond)(Source(src_ids, src_mask), tgt_in), logits)
 
 
 def test_the_encoder_without_positions_permutes_with_its_input(small_config: TransformerConfig) -> None:
@@ -335,7 +335,7 @@ def test_a_sentence_alone_has_the_logits_it_has_among_longer_ones(
 ) -> None:
     model = make_model(small_config, **shape)
     sources, targets = ragged([2, 9, 5, 13]), ragged([7, 3, 1, 11], seed=1)
-    src_ids, src_mask, _ = source(sources)
+    src_ids, src_mask = source(sources)[:2]
     together = model(Source(src_ids, src_mask), pad(targets, PAD_ID, first=[BOS_ID]))
     memory = model.encode(Source(src_ids, src_mask)).states
     for row, (src, tgt) in enumerate(zip(sources, targets, strict=True)):
@@ -351,9 +351,9 @@ def test_a_later_target_token_never_changes_earlier_logits(
     small_config: TransformerConfig, shape: dict[str, Any]
 ) -> None:
     model = make_model(small_config, **shape)
-    src_ids, src_mask, _ = source(ragged([6, 3]))
+    src_ids, src_mask = source(ragged([6, 3]))[:2]
     tgt_in = pad(ragged([7, 7], seed=1), PAD_ID, first=[BOS_ID])
-    logits = model(Source(src_ids, src_mask, _), tgt_in)
+    logits = model(Source(src_ids, src_mask), tgt_in)
     for place in range(1, 8):
         other = tgt_in.clone()
         other[:, place] = torch.where(other[:, place] == 4, 5, 4)
@@ -365,9 +365,9 @@ def test_a_later_target_token_never_changes_earlier_logits(
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_ids_at_padded_source_positions_are_irrelevant(small_config: TransformerConfig, shape: dict[str, Any]) -> None:
     model = make_model(small_config, **shape)
-    src_ids, src_mask, _ = source(ragged([8, 2, 5]))
+    src_ids, src_mask = source(ragged([8, 2, 5]))[:2]
     tgt_in = pad(ragged([4, 4, 4], seed=1), PAD_ID, first=[BOS_ID])
-    logits = model(Source(src_ids, src_mask, _), tgt_in)
+    logits = model(Source(src_ids, src_mask), tgt_in)
     scribbled = torch.where(src_mask, src_ids, torch.randint(1, V, src_ids.shape))
     assert not torch.equal(scribbled, src_ids)
     torch.testing.assert_close(model(Source(scribbled, src_mask), tgt_in), logits, rtol=1e-5, atol=1e-6)
@@ -377,9 +377,9 @@ def test_ids_at_padded_source_positions_are_irrelevant(small_config: Transformer
 
 def test_every_source_token_reaches_every_logit(small_config: TransformerConfig) -> None:
     model = make_model(small_config)
-    src_ids, src_mask, _ = source(ragged([6]))
+    src_ids, src_mask = source(ragged([6]))[:2]
     tgt_in = pad(ragged([5], seed=1), PAD_ID, first=[BOS_ID])
-    logits = model(Source(src_ids, src_mask, _), tgt_in)
+    logits = model(Source(src_ids, src_mask), tgt_in)
     for place in range(7):
         other = src_ids.clone()
         other[:, place] = 4 if int(other[0, place]) != 4 else 5
@@ -399,7 +399,7 @@ def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
     sources = ragged([4, 12, 1, 7, 3])
     steps = 10
     random = torch.Generator().manual_seed(beam_size)
-    src_ids, src_mask, _ = source(sources)
+    src_ids, src_mask = source(sources)[:2]
     state = model.start(model.encode(Source(src_ids, src_mask)), beam_size, max_length=steps)
     prefixes = torch.empty(len(sources), 1, 0, dtype=torch.int64)  # (B, K, length)
     for step in range(steps):

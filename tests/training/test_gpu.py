@@ -75,7 +75,7 @@ def test_the_loss_is_that_in_float64(dtype: torch.dtype, r_drop: float, backend:
         assert (ours - gradient).norm() / gradient.norm() < 1e-2
 
 
-SHAPE = JoinedShape((64, 48), pairs=8, longest=8)
+SHAPE = JoinedShape((64, 48), pairs=8, max_length=8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -84,7 +84,7 @@ def test_this_gpu_attends_to_joined_sentences(dtype: torch.dtype, width: int) ->
     assert can_join(torch.device("cuda"), dtype, width)
 
 
-def recorded_updates(is_recorded: bool, compiled: bool, r_drop: float) -> list[Tensor]:
+def recorded_updates(is_captured: bool, compiled: bool, r_drop: float) -> list[Tensor]:
     """The losses and the sum of the gradients of two joined batches, with dropout, in bf16."""
     torch.manual_seed(1)
     config = MODELS["transformer"].model_copy(update={"dropout": 0.3})
@@ -92,8 +92,8 @@ def recorded_updates(is_recorded: bool, compiled: bool, r_drop: float) -> list[T
     if compiled:
         objective.fuse(dynamic=False)
     batches = [batch_of(pairs, shape=SHAPE).to(torch.device("cuda")) for pairs in (PAIRS, PAIRS[:2])]
-    if is_recorded:
-        objective.record(batches[1], torch.bfloat16)
+    if is_captured:
+        objective.capture(batches[1], torch.bfloat16)
         assert objective.trunk is not None
     losses = []
     for number, batch in enumerate(batches):
@@ -108,7 +108,7 @@ def recorded_updates(is_recorded: bool, compiled: bool, r_drop: float) -> list[T
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_recorded_graph_computes_what_the_model_does(compiled: bool, r_drop: float) -> None:
-    expected, found = (recorded_updates(is_recorded, compiled, r_drop) for is_recorded in (False, True))
+    expected, found = (recorded_updates(is_captured, compiled, r_drop) for is_captured in (False, True))
     for number, (one, other) in enumerate(zip(found, expected, strict=True)):
         if number < 2:
             assert torch.equal(one, other)  # the same draws of dropout

@@ -70,7 +70,7 @@ class OfOneParameter(Objective):
 def test_the_account_is_a_sum_by_hand() -> None:
     batch = worst_batch(limits_of((4, 9)), 1000)  # 100 pairs of 10
     account = try_batch(OfOneParameter(), batch, FP32)
-    assert account.batch == (100, 10)
+    assert account.batch == "100 pairs of 10 pieces"
     assert account.parameters == account.gradients == 400
     assert account.optimizer == 800
     assert account.activations == 2 * 1000 * 4
