@@ -1,6 +1,6 @@
 """Joined sentences: one after the other in a row of N positions, instead of one a row with padding.
 
-All batches of a training then have the same shape, so a GPU can record its work once and repeat it. Only attention and
+All batches of a training then have the same shape, so a GPU can capture its work once and repeat it. Only attention and
 positions need to know where a sentence begins; all other parts of a Transformer treat each position alone.
 
 Shapes: R rows (2 with R-Drop), N positions of a row, P sentences of a row, H heads, Q queries and S keys of a row,
@@ -29,7 +29,7 @@ class Joined(NamedTuple):
     tgt_starts: Tensor
     """(P + 1,) int32"""
     max_length: int
-    """No sentence has more positions. A GPU records this number, so it is the same for all batches."""
+    """No sentence has more positions. A CUDA graph holds this number, so it is the same for all batches."""
 
     def to(self, device: torch.device) -> "Joined":
         """The starts on another device; the copy is asynchronous if the memory is pinned."""
