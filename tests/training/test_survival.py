@@ -674,7 +674,7 @@ def test_a_resume_says_how_much_the_weights_will_differ(
     run = RunFolder(Path("runs/run"))
     settings = [f"model.dropout={dropout}"]
     (run.checkpoints / "6").mkdir(parents=True)
-    old = resolve_processes(load_config(copy_task, settings), 1)
+    old = resolve_processes(load_config(copy_task, [*settings, "training.joined=false"]), 1)
     run.config_file.write_text(to_yaml(old))
     with pytest.MonkeyPatch.context() as patch:
         progress = Progress(step=6, validation_key=validation_key(old))
