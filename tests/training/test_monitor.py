@@ -14,7 +14,7 @@ from nmt.runs.folder import run_named
 from nmt.runs.history import Example, Progress
 from nmt.training.divergence import Skipped
 from nmt.training.monitor import Monitor
-from nmt.training.resuming import check_same, resolve_processes
+from nmt.training.resuming import check_same, resolve_processes, with_recorded_settings
 from tests.conftest import Cli
 
 
@@ -75,7 +75,7 @@ def test_a_training_writes_for_tensorboard_and_its_resume_may_do_otherwise(copy_
     assert figures == figures_of(run.metrics_file)
     assert list(figures["train/grad_norm"]) == [3, 6, 9, 12]
     assert list(figures["validation/loss"]) == list(figures["validation/bleu"]) == [6, 12]
-    without = resolve_processes(load_config(copy_task), 1)
+    without = resolve_processes(with_recorded_settings(load_config(copy_task), run), 1)
     assert check_same(run.config(), without, run) == ["training.monitor: tensorboard -> None"]
 
 
