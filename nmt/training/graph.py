@@ -65,10 +65,10 @@ def captured(model: TrainableModel[Any, Any], source: Source, tgt_in: Tensor, dt
             _results(plain, inputs, parameters)
         except RuntimeError:
             raise TrainingError(f"a CUDA graph could not be captured ({reason}); set training.joined=false") from None
-        log.info(f"no CUDA graph: it could not be captured ({reason}); training goes on without")
+        log.info(f"no CUDA graph: it could not be captured ({reason}); training continues without")
         return None
     if not (_are_close(found[:1], expected[:1]) and _are_close(found[1:], expected[1:])):
-        log.warning("no CUDA graph: what was captured does not compute what the model does; training goes on without")
+        log.warning("no CUDA graph: what was captured does not compute what the model does; training continues without")
         return None
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)

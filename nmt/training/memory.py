@@ -101,14 +101,19 @@ def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryA
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise _too_large(rows, width, device) from None
+        raise _too_large(batch, device) from None
     finally:
         objective.zero_grad(set_to_none=True)
     size = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     logits = logits_bytes(rows * width, len(objective.model.output.weight), device)
     learned = sum(p.numel() * p.element_size() for p in parameters if p.requires_grad)
-    shape = f"{rows:,} pairs of {width:,} pieces" if batch.source.joined is None else f"joined pairs, {width:,} pieces"
-    return MemoryAccount(size, learned, 2 * learned, sum(kept.values()), logits, shape)
+    return MemoryAccount(size, learned, 2 * learned, sum(kept.values()), logits, _in_words(batch))
+
+
+def _in_words(batch: Batch) -> str:
+    """The size of a batch."""
+    rows, width = batch.tgt_out.shape
+    return f"{rows:,} pairs of {width:,} pieces" if batch.source.joined is None else f"joined pairs, {width:,} pieces"
 
 
 def try_worst_batch(
@@ -124,11 +129,11 @@ def try_worst_batch(
     This is estimated because a program that takes too much memory on a CPU gets no error; it is killed.
     """
     batch = worst_batch(max_shape, batch_tokens, parts)
-    rows, width = batch.tgt_out.shape
+    rows = len(batch.tgt_out)
     if free is not None and rows > MORE:
         fixed, per_pair = _estimate(objective, max_shape, dtype)
         if fixed + rows * per_pair > free:
-            raise _too_large(rows, width, batch.tgt_out.device, free)
+            raise _too_large(batch, batch.tgt_out.device, free)
     return try_batch(objective, batch, dtype)
 
 
@@ -154,7 +159,7 @@ def fit_batch_tokens(
             torch.cuda.empty_cache()  # fragments left by the failed batch; no effect without a GPU
         else:
             return batch_tokens
-    raise _too_large(1, width, next(objective.parameters()).device, free)
+    raise _too_large(_batch_of(1, max_shape), next(objective.parameters()).device, free)
 
 
 def _estimate(objective: Objective, max_shape: MaxBatchShape, dtype: torch.dtype) -> tuple[float, float]:
@@ -164,12 +169,12 @@ def _estimate(objective: Objective, max_shape: MaxBatchShape, dtype: torch.dtype
     return few.total - FEW * per_pair, per_pair
 
 
-def _too_large(rows: int, width: int, device: torch.device, free: int | None = None) -> TrainingError:
+def _too_large(batch: Batch, device: torch.device, free: int | None = None) -> TrainingError:
     space = f"the memory of {device}" if free is None else f"the {size(free)} of free memory"
     remedy = "lower training.batch_tokens or data.max_length, or set training.batch_tokens: auto"
-    if rows == 1:
+    if len(batch.tgt_out) == 1 and batch.source.joined is None:
         remedy = "lower data.max_length or use a smaller model"
-    return TrainingError(f"the worst batch, {rows:,} pairs of {width:,} pieces, does not fit into {space}; {remedy}")
+    return TrainingError(f"the worst batch, {_in_words(batch)}, does not fit into {space}; {remedy}")
 
 
 def batch_error(step: int, batch: Batch, lines: str, settings: TrainingConfig) -> TrainingError:

@@ -25,6 +25,7 @@ from nmt.training import launching
 from nmt.training.feeding import resolve_joined
 from nmt.training.graph import Trunk
 from nmt.training.loss import Objective
+from nmt.training.memory import try_batch
 from nmt.training.start import train
 from nmt.training.trainer import Trainer
 
@@ -94,6 +95,36 @@ def test_the_trunk_that_a_gpu_captures_is_the_model(dtype: torch.dtype) -> None:
     assert trunk.calls == 1
 
 
+def test_a_joined_batch_that_is_too_large_is_made_smaller_by_batch_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = objective_of()
+
+    def fails(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(objective.model, "states", fails)
+    with refused(
+        TrainingError, "the worst batch, joined pairs, 20 pieces, does not fit", "lower training.batch_tokens"
+    ):
+        try_batch(objective, batch_of(PAIRS, shape=SHAPE), torch.float32)
+
+
+def test_a_captured_model_converts_its_weights_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autocast would keep the conversions of an earlier pass, which a graph would then lack."""
+    objective, batch, caches = objective_of(), batch_of(PAIRS, shape=SHAPE), []
+    states = objective.model.states
+
+    def seen(*inputs: Any) -> Tensor:
+        caches.append(torch.is_autocast_cache_enabled())
+        return states(*inputs)
+
+    monkeypatch.setattr(objective.model, "states", seen)
+    for trunk in (Trunk(objective.model, SHAPE.max_length, torch.bfloat16), None):
+        objective.trunk = trunk
+        with torch.autocast("cpu", torch.bfloat16):
+            objective(batch)
+    assert caches == [False, True]
+
+
 def capture(objective: Objective, monkeypatch: pytest.MonkeyPatch, make_graphed_callables: Any) -> Batch:
     """Capture a joined batch, by another function than torch's, which needs a GPU."""
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", make_graphed_callables)
@@ -111,7 +142,7 @@ def test_what_cannot_be_captured_is_said_and_training_goes_on(
     objective = objective_of()
     capture(objective, monkeypatch, fails)
     assert objective.trunk is None
-    assert "operation not permitted when stream is capturing); training goes on without" in capsys.readouterr().err
+    assert "operation not permitted when stream is capturing); training continues without" in capsys.readouterr().err
 
 
 def test_a_gpu_that_does_not_work_after_a_failed_capture_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
