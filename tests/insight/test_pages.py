@@ -439,6 +439,7 @@ def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:
     assert "score −1.00 instead of −0.13" in browser.text("#what-if-result")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_picture", [False, True])
 @pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)])
 def test_a_page_is_accessible(browser: Browser, tmp_path: Path, is_picture: bool, width: int, dark: bool) -> None:

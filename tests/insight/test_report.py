@@ -176,6 +176,7 @@ def test_a_browser_shows_it_in_light_and_dark_at_any_width(reported: RunFolder, 
     assert colours[0] != colours[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1400, 390])
 def test_it_is_short_and_everybody_can_use_it(reported: RunFolder, browser: Browser, width: int) -> None:
     page = reported.report / "index.html"
@@ -302,7 +303,6 @@ def test_the_curves_of_a_second_run_are_drawn_too(
     for width in (1400, 390):
         browser.open_page(page, width)
         browser.check_page(page)
-        browser.check_accessibility()
         shown = browser.text(".readout").split("\n")
         assert [re.sub(r" \d.*", "", one) for one in shown] == [
             "update",
