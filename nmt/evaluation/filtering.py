@@ -1,6 +1,6 @@
 """Filtering of pairs, such as synthetic ones, by the scores of models. Only scores are in memory.
 
-First drops empty, identical and duplicate pairs. The others get scores:
+First drops what the recommended rules of cleaning drop. The other pairs get one of two scores:
 
 cross_entropy   per token of a side given the other; with models for both directions, the dual conditional cross-entropy
                 |F - B| + (F + B) / 2 (Junczys-Dowmunt 2018): both must find the pair likely, and equally so. Lower is
@@ -10,7 +10,7 @@ chrf            the sentence chrF of the target, translated back, against the so
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +28,9 @@ from nmt.errors import ConfigError, DataError
 from nmt.runs.folder import open_runs
 from nmt.system.console import log
 
-_TEXT_RULES = CleaningConfig(identical=True, duplicates="pair")
-_RULES = (*RULES, "too_long", "cross_entropy", "chrf", "keep")
+_RULES = (*RULES, "too_long", "keep")
 """The rules about text, then those about scores, in the order in which they are applied; they number the verdicts."""
-_TOO_LONG, _CROSS_ENTROPY, _CHRF, _KEEP = range(1 + len(RULES), 1 + len(_RULES))
+_TOO_LONG, _KEEP = range(1 + len(RULES), 1 + len(_RULES))
 _QUANTILES = {"min": 0.0, "5%": 0.05, "25%": 0.25, "50%": 0.5, "75%": 0.75, "95%": 0.95, "max": 1.0}
 
 Scores = NDArray[np.float64]
@@ -43,7 +42,7 @@ class ScoringModels(NamedTuple):
     forward: Sequence[str] = ()
     backward: Sequence[str] = ()
     round_trip: bool = False
-    """Translate the targets back with `backward`."""
+    """Translate the targets back with `backward`: the score is chrF."""
     engine: str = "auto"
     device: str = "auto"
 
@@ -65,15 +64,6 @@ class ScoringModels(NamedTuple):
         return languages
 
 
-class Limits(NamedTuple):
-    """Limits of scores, or the share of the scored pairs to keep, the best ones."""
-
-    keep: float | None = None
-    """With two scores, by the sum of the ranks in both."""
-    max_cross_entropy: float | None = None
-    min_chrf: float | None = None
-
-
 @dataclasses.dataclass(frozen=True)
 class FilterReport:
     """Numbers of pairs kept and dropped, and their scores."""
@@ -82,68 +72,61 @@ class FilterReport:
     dropped: dict[str, int]
     """By rule, in the order of the rules; only those that dropped pairs."""
     kept: int
-    worst_kept: dict[str, float]
-    """By score: that of the worst pair that was kept, which is the threshold."""
-    quantiles: dict[str, dict[str, float]]
-    """By score, over all pairs that have it."""
+    score: str
+    """`cross_entropy` or `chrf`."""
+    worst_kept: float
+    """The score of the worst pair that was kept."""
+    quantiles: dict[str, float]
+    """Of the scores of all pairs that have one."""
 
 
-def filter_pairs(corpora: Sequence[CorpusFiles], models: ScoringModels, limits: Limits, folder: Path) -> FilterReport:
-    """Score the pairs, and write those that are kept into a new folder, as `write_cleaned` does.
+def filter_pairs(corpora: Sequence[CorpusFiles], models: ScoringModels, keep: float, folder: Path) -> FilterReport:
+    """Score the pairs, and write the best of them, a share of `keep`, into a new folder, as `write_cleaned` does.
 
     Raises `DataError` if a file cannot be read, sides differ in length, or no pair is left.
     """
     check_folder(folder)
     languages = models.languages()
-    judged = judge_corpora(corpora, _TEXT_RULES, languages)
+    judged = judge_corpora(corpora, CleaningConfig.recommended(), languages)
     verdicts = np.concatenate(judged)
-    scores = _scores(corpora, verdicts, models)
-    _apply(verdicts, scores, limits)
-    counts = counts_of(verdicts, _RULES)
-    if not counts.kept:
-        raise DataError(f"no pair is left of {len(verdicts):,}; raise or lower the limits")
+    left = np.flatnonzero(verdicts == 0)
+    name, scores = _scores(corpora, verdicts, models)
+    verdicts[left[np.isnan(scores)]] = _TOO_LONG
+    left, scores = left[~np.isnan(scores)], scores[~np.isnan(scores)]
+    best_first = np.argsort(-scores if name == "chrf" else scores, kind="stable")  # equal ones in their order
+    number = round(keep * len(left))
+    if not number:
+        raise DataError(f"no pair is left of {len(verdicts):,}; keep a larger share")
+    verdicts[left[best_first[number:]]] = _KEEP
     write_cleaned(corpora, np.split(verdicts, np.cumsum([*map(len, judged)])[:-1]), languages, folder, _RULES)
-    worst = {"cross_entropy": np.max, "chrf": np.min}
     return FilterReport(
         pairs=len(verdicts),
-        dropped=dict(counts.dropped),
-        kept=counts.kept,
-        worst_kept={name: float(worst[name](of_all[verdicts == 0])) for name, of_all in scores.items()},
-        quantiles={
-            name: dict(zip(_QUANTILES, np.nanquantile(of_all, [*_QUANTILES.values()]).tolist(), strict=True))
-            for name, of_all in scores.items()
-        },
+        dropped=dict(counts_of(verdicts, _RULES).dropped),
+        kept=number,
+        score=name,
+        worst_kept=float(scores[best_first[number - 1]]),
+        quantiles=dict(zip(_QUANTILES, np.quantile(scores, [*_QUANTILES.values()]).tolist(), strict=True)),
     )
 
 
-def _scores(corpora: Sequence[CorpusFiles], verdicts: Verdicts, models: ScoringModels) -> dict[str, Scores]:
-    """The scores (P,) of the pairs by name, NaN for a dropped pair. Drops pairs that are too long for a model."""
-    scored = np.flatnonzero(verdicts == 0)
+def _scores(corpora: Sequence[CorpusFiles], verdicts: Verdicts, models: ScoringModels) -> tuple[str, Scores]:
+    """The name of the score, and the scores (K,) of the pairs that are left; NaN for one too long for a model."""
+    number = int(np.count_nonzero(verdicts == 0))
 
     def pairs() -> Iterator[tuple[str, str]]:
         return itertools.compress(itertools.chain.from_iterable(map(read_pairs, corpora)), (verdicts == 0).tolist())
 
-    def of_all(of_scored: Scores) -> Scores:
-        values = np.full(len(verdicts), np.nan)
-        values[scored] = of_scored
-        return values
-
+    if models.round_trip:
+        log.info(f"translating {number:,} targets back")
+        return "chrf", round_trip_chrf(pairs(), models)
     directions: list[Scores] = []
     if models.forward:
-        log.info(f"scoring {len(scored):,} pairs forward")
+        log.info(f"scoring {number:,} pairs forward")
         directions.append(cross_entropies(pairs(), models.forward, models))
-    if models.backward and (models.forward or not models.round_trip):  # else it only translates
-        log.info(f"scoring {len(scored):,} pairs backward")
+    if models.backward:
+        log.info(f"scoring {number:,} pairs backward")
         directions.append(cross_entropies(((tgt, src) for src, tgt in pairs()), models.backward, models))
-    scores: dict[str, Scores] = {}
-    if directions:
-        scores["cross_entropy"] = of_all(dual_cross_entropy(*directions) if len(directions) == 2 else directions[0])
-    if models.round_trip:
-        log.info(f"translating {len(scored):,} targets back")
-        scores["chrf"] = of_all(round_trip_chrf(pairs(), models))
-    for values in scores.values():
-        verdicts[(verdicts == 0) & np.isnan(values)] = _TOO_LONG
-    return scores
+    return "cross_entropy", dual_cross_entropy(*directions) if len(directions) == 2 else directions[0]
 
 
 def cross_entropies(pairs: Iterator[tuple[str, str]], runs: Sequence[str], models: ScoringModels) -> Scores:
@@ -170,22 +153,3 @@ def round_trip_chrf(pairs: Iterator[tuple[str, str]], models: ScoringModels) -> 
         texts = translator.translate([tgt for _, tgt in block], range(len(scores) + 1, len(scores) + len(block) + 1))
         scores += (metric.sentence_score(text, [src]).score for text, (src, _) in zip(texts, block, strict=True))
     return np.array(scores)
-
-
-def _apply(verdicts: Verdicts, scores: Mapping[str, Scores], limits: Limits) -> None:
-    """Add the verdicts of the limits."""
-    for name, verdict, limit, sign in (
-        ("cross_entropy", _CROSS_ENTROPY, limits.max_cross_entropy, 1),
-        ("chrf", _CHRF, limits.min_chrf, -1),
-    ):
-        if limit is not None:
-            verdicts[(verdicts == 0) & (sign * scores[name] > sign * limit)] = verdict
-    if limits.keep is None:
-        return
-    left = np.flatnonzero(verdicts == 0)
-    ranks = np.zeros(len(left), dtype=np.int64)
-    for name, values in scores.items():
-        costs = values[left] if name == "cross_entropy" else -values[left]
-        ranks += np.searchsorted(np.sort(costs), costs)  # the number of better pairs
-    best_first = np.argsort(ranks, kind="stable")  # pairs of the same rank in their order
-    verdicts[left[best_first[round(limits.keep * len(left)) :]]] = _KEEP

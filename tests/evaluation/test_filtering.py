@@ -32,7 +32,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert (load_config(run.config_file).data.src_lang, load_config(run.config_file).data.tgt_lang) == languages
         Path("runs").mkdir(exist_ok=True)
         run.path.rename(tmp_path / "runs" / name)
-    lines = list(zip(text(20, seed=1)[:-1], text(20, seed=2)[:-1], strict=True))
+    lines = list(zip(text(20, seed=1)[:-1], text(20, seed=4)[:-1], strict=True))
     lines[3:3] = [("", "leer"), ("ein hund", "ein  hund"), lines[0], (f"{lines[1][0]} ", lines[1][1])]
     for side, language in enumerate(("en", "de")):
         Path(f"pairs.{language}").write_text("".join(f"{pair[side]}\n" for pair in lines))
@@ -76,18 +76,14 @@ def test_pairs_are_ranked_by_the_dual_cross_entropy_of_nmt_score(runs: Path, cli
             "empty": 1, "identical": 1, "duplicates": 2, "keep": len(usable) - len(best)
         }  # fmt: skip
         assert found["kept"] == len(best)
-        threshold = max(expected[index] for index in best)
-        assert found["worst_kept"]["cross_entropy"] == pytest.approx(threshold, abs=1e-5)
-        quantiles = found["quantiles"]["cross_entropy"]
+        assert found["score"] == "cross_entropy"
+        assert found["worst_kept"] == pytest.approx(max(expected[index] for index in best), abs=1e-5)
         values = sorted(expected[index] for index in usable)
-        assert quantiles["min"] == pytest.approx(values[0], abs=1e-5)
-        assert quantiles["50%"] == pytest.approx(float(np.median(values)), abs=1e-5)
-        limit = (values[4] + values[5]) / 2
+        assert found["quantiles"]["min"] == pytest.approx(values[0], abs=1e-5)
+        assert found["quantiles"]["50%"] == pytest.approx(float(np.median(values)), abs=1e-5)
         examples = Path(folder, "cleaning.tsv").read_text().splitlines()[1:]
         rules = [line.split("\t")[0] for line in examples]
         assert {rule: rules.count(rule) for rule in rules} == found["dropped"]
-        filtered(cli, *options, "--max-cross-entropy", str(limit), "--write", f"{folder}-limit")
-        assert pairs_of(f"{folder}-limit/") == [pairs[index] for index in usable if expected[index] < limit]
 
 
 def test_round_trip_chrf_is_sacrebleus(runs: Path, cli: Cli) -> None:
@@ -95,30 +91,27 @@ def test_round_trip_chrf_is_sacrebleus(runs: Path, cli: Cli) -> None:
     usable = [index for index in range(len(pairs)) if index not in (3, 4, 5, 6)]
     back = nmt.load("backward", engine="torch").translate([tgt for _, tgt in pairs])
     chrf = [sentence_chrf(hyp, [src]).score for hyp, (src, _) in zip(back, pairs, strict=True)]
-    distinct = sorted({chrf[index] for index in usable})
-    assert len(distinct) > 3
-    limit = distinct[len(distinct) // 2] - 1e-6
-    found = filtered(cli, "--backward", "backward", "--round-trip", "--min-chrf", str(limit), "--write", "kept")
-    assert pairs_of("kept/") == [pairs[index] for index in usable if chrf[index] >= limit]
-    assert list(found["quantiles"]) == ["chrf"]
-    assert found["quantiles"]["chrf"]["max"] == pytest.approx(max(chrf[index] for index in usable))
-    assert 0 < found["dropped"]["chrf"] < len(usable)
-    # By the sum of the ranks in both scores.
-    both = ("--forward", "forward", "--backward", "backward", "--round-trip")
-    forward, backward = scored(cli, "forward", "pairs.en", "pairs.de"), scored(cli, "backward", "pairs.de", "pairs.en")
-    costs = [abs(one - other) + (one + other) / 2 for one, other in zip(forward, backward, strict=True)]
-    ranks = {
-        index: sum(costs[other] < costs[index] for other in usable) + sum(chrf[other] > chrf[index] for other in usable)
-        for index in usable
-    }
-    best = sorted(sorted(usable, key=lambda index: ranks[index])[: round(0.3 * len(usable))])
-    filtered(cli, *both, "--keep", "0.3", "--write", "by-both")
-    assert pairs_of("by-both/") == [pairs[index] for index in best]
-    code, out, _ = cli("filter", "pairs.en", "pairs.de", *both, "--keep", "0.3", "--write", "again")
+    assert len({chrf[index] for index in usable}) > 3
+    best = sorted(sorted(usable, key=lambda index: -chrf[index])[: round(0.3 * len(usable))])
+    options = ("--backward", "backward", "--round-trip", "--keep", "0.3")
+    found = filtered(cli, *options, "--write", "kept")
+    assert pairs_of("kept/") == [pairs[index] for index in best]
+    assert (found["score"], found["kept"]) == ("chrf", len(best))
+    assert found["quantiles"]["max"] == pytest.approx(max(chrf[index] for index in usable))
+    assert found["worst_kept"] == pytest.approx(min(chrf[index] for index in best))
+    code, out, _ = cli("filter", "pairs.en", "pairs.de", *options, "--write", "again")
     assert code == 0
-    assert pairs_of("again/") == pairs_of("by-both/")
+    assert pairs_of("again/") == pairs_of("kept/")
     assert out.startswith(f"pairs         {len(pairs)}  100.0%\n  empty")
     assert "worst kept" in out
+
+
+def test_rules_of_cleaning_come_first(runs: Path, cli: Cli) -> None:
+    for language, line in (("en", "ein <b>hund</b>"), ("de", "ein hund")):
+        with Path(f"pairs.{language}").open("a") as file:
+            file.write(f"{line}\n")
+    assert filtered(cli, "--forward", "forward", "--keep", "1", "--write", "kept")["dropped"]["html"] == 1
+    assert ("ein <b>hund</b>", "ein hund") not in pairs_of("kept/")
 
 
 def test_a_pair_that_is_equally_likely_both_ways_is_better() -> None:
@@ -149,17 +142,14 @@ def test_nonsense_goes_and_translations_stay(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name a model that scores the pairs"),
-        (["--forward", "forward"], "say what to keep"),
+        (["--keep", "0.5"], "name a model that scores the pairs"),
         (["--forward", "forward", "--keep", "1.5"], "--keep 1.5: give a share of the pairs"),
         (["--forward", "forward", "--keep", "nan"], "--keep nan: give a share of the pairs"),
-        (["--forward", "forward", "--keep", "0.5", "--min-chrf", "3"], "--min-chrf is the chrF of targets"),
-        (["--forward", "forward", "--keep", "0.5", "--max-cross-entropy", "3"], "--keep and limits exclude each other"),
         (["--forward", "forward", "--round-trip", "--keep", "0.5"], "--round-trip needs a model"),
-        (["--backward", "backward", "--round-trip", "--max-cross-entropy", "3"], "--max-cross-entropy needs --forward"),
+        (["--forward", "forward", "--backward", "backward", "--round-trip", "--keep", "0.5"], "leave out --forward"),
         (["--forward", "backward", "--keep", "0.5", "--backward", "backward"], "does not translate en to de"),
         (["--forward", "missing", "--keep", "0.5"], "missing"),
-        (["--forward", "forward", "--max-cross-entropy", "0"], "no pair is left of 23"),
+        (["--forward", "forward", "--keep", "0.01"], "no pair is left of 23"),
     ],
 )
 def test_mistakes_are_one_plain_message(runs: Path, cli: Cli, arguments: list[str], message: str) -> None:
@@ -169,8 +159,9 @@ def test_mistakes_are_one_plain_message(runs: Path, cli: Cli, arguments: list[st
     assert not Path("out").exists()
 
 
-def test_a_folder_must_be_named_and_new(runs: Path, cli: Cli) -> None:
-    code, _, err = cli("filter", "pairs.en", "pairs.de", "--forward", "forward", "--keep", "0.5")
-    assert (code, "Missing option '--write'" in err) == (2, True)
+def test_a_share_and_a_new_folder_must_be_named(runs: Path, cli: Cli) -> None:
+    for missing, options in (("write", ("--keep", "0.5")), ("keep", ("--write", "new"))):
+        code, _, err = cli("filter", "pairs.en", "pairs.de", "--forward", "forward", *options)
+        assert (code, f"Missing option '--{missing}'" in err) == (2, True)
     code, _, err = cli("filter", "pairs.en", "pairs.de", "--forward", "forward", "--keep", "0.5", "--write", "runs")
     assert (code, "exists already" in err) == (2, True)
