@@ -90,7 +90,7 @@ def filter_pairs(corpora: Sequence[CorpusFiles], models: ScoringModels, keep: fl
     judged = judge_corpora(corpora, CleaningConfig.recommended(), languages)
     verdicts = np.concatenate(judged)
     left = np.flatnonzero(verdicts == 0)
-    name, scores = _scores(corpora, verdicts, models)
+    name, scores = _scores(corpora, judged, models)
     verdicts[left[np.isnan(scores)]] = _TOO_LONG
     left, scores = left[~np.isnan(scores)], scores[~np.isnan(scores)]
     best_first = np.argsort(-scores if name == "chrf" else scores, kind="stable")  # equal ones in their order
@@ -109,12 +109,13 @@ def filter_pairs(corpora: Sequence[CorpusFiles], models: ScoringModels, keep: fl
     )
 
 
-def _scores(corpora: Sequence[CorpusFiles], verdicts: Verdicts, models: ScoringModels) -> tuple[str, Scores]:
+def _scores(corpora: Sequence[CorpusFiles], judged: Sequence[Verdicts], models: ScoringModels) -> tuple[str, Scores]:
     """The name of the score, and the scores (K,) of the pairs that are left; NaN for one too long for a model."""
-    number = int(np.count_nonzero(verdicts == 0))
+    number = sum(int(np.count_nonzero(verdicts == 0)) for verdicts in judged)
 
     def pairs() -> Iterator[tuple[str, str]]:
-        return itertools.compress(itertools.chain.from_iterable(map(read_pairs, corpora)), (verdicts == 0).tolist())
+        for files, verdicts in zip(corpora, judged, strict=True):
+            yield from read_pairs(files, (verdicts == 0).tobytes())
 
     if models.round_trip:
         log.info(f"translating {number:,} targets back")

@@ -107,11 +107,12 @@ def test_round_trip_chrf_is_sacrebleus(runs: Path, cli: Cli) -> None:
 
 
 def test_rules_of_cleaning_come_first(runs: Path, cli: Cli) -> None:
-    for language, line in (("en", "ein <b>hund</b>"), ("de", "ein hund")):
-        with Path(f"pairs.{language}").open("a") as file:
-            file.write(f"{line}\n")
-    assert filtered(cli, "--forward", "forward", "--keep", "1", "--write", "kept")["dropped"]["html"] == 1
-    assert ("ein <b>hund</b>", "ein hund") not in pairs_of("kept/")
+    for language, lines in (("en", b"ein <b>hund</b>\nein \xff\n"), ("de", b"ein hund\nein ball\n")):
+        with Path(f"pairs.{language}").open("ab") as file:
+            file.write(lines)
+    dropped = filtered(cli, "--forward", "forward", "--keep", "1", "--write", "kept")["dropped"]
+    assert (dropped["html"], dropped["encoding"]) == (1, 1)
+    assert [tgt for _, tgt in pairs_of("kept/") if tgt in ("ein hund", "ein ball")] == []
 
 
 def test_a_pair_that_is_equally_likely_both_ways_is_better() -> None:
