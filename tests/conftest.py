@@ -39,7 +39,7 @@ SOLVED = [
 
 # An example's time depends on the machine's load. The second profile is that of scripts/break_it.
 settings.register_profile("any machine", deadline=None, max_examples=50)
-settings.register_profile("first failure", deadline=None, phases=[Phase.explicit, Phase.generate])
+settings.register_profile("first failure", deadline=None, max_examples=50, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("any machine")
 for _name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS"):  # output is a pipe's, except with `screen`
     os.environ.pop(_name, None)

@@ -27,10 +27,10 @@ def filter_corpora(
     device: options.DeviceOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Keep the pairs that models score best, for example of synthetic text.
+    """Keep the pairs that models find good.
 
     The score is the chrF of a translation back (--backward --round-trip), or the cross-entropy by a model of one
-    direction or of both. First drops what `nmt data` would drop.
+    direction or of both. Pairs that the recommended rules drop go first.
     """
     from nmt.corpora.discovery import discover
     from nmt.evaluation.filtering import ScoringModels, filter_pairs

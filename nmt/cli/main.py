@@ -128,7 +128,7 @@ _COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str, str]]] = {
         "filter": (
             filter_corpora,
             "a.tsv --forward en-de --keep 0.8 --write b",
-            "a.tsv --backward de-en --keep 0.8 --write b",
+            "a.tsv --backward de-en --round-trip --keep 0.8 --write b",
         ),
         "distill": (
             distill,

@@ -1,4 +1,4 @@
-"""Filtering of pairs, such as synthetic ones, by the scores of models. Only scores are in memory.
+"""Filtering of pairs by the scores of models. Only scores are in memory.
 
 First drops what the recommended rules of cleaning drop. The other pairs get one of two scores:
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
-from nmt.cleaning.selection import RULES, Verdicts, check_folder, counts_of, judge_corpora, write_cleaned
+from nmt.cleaning.selection import RULES, Verdicts, check_folder, counts_of, judge_corpora, no_pair_left, write_cleaned
 from nmt.config.corpus import CorpusFiles
 from nmt.config.data import CleaningConfig
 from nmt.corpora.pairs import read_pairs
@@ -90,13 +90,15 @@ def filter_pairs(corpora: Sequence[CorpusFiles], models: ScoringModels, keep: fl
     judged = judge_corpora(corpora, CleaningConfig.recommended(), languages)
     verdicts = np.concatenate(judged)
     left = np.flatnonzero(verdicts == 0)
+    if not len(left):
+        raise no_pair_left(corpora, counts_of(verdicts, _RULES))
     name, scores = _scores(corpora, judged, models)
     verdicts[left[np.isnan(scores)]] = _TOO_LONG
     left, scores = left[~np.isnan(scores)], scores[~np.isnan(scores)]
     best_first = np.argsort(-scores if name == "chrf" else scores, kind="stable")  # equal ones in their order
     number = round(keep * len(left))
     if not number:
-        raise DataError(f"no pair is left of {len(verdicts):,}; keep a larger share")
+        raise DataError(f"--keep {keep:g} keeps none of the {len(left):,} pairs that have a score")
     verdicts[left[best_first[number:]]] = _KEEP
     write_cleaned(corpora, np.split(verdicts, np.cumsum([*map(len, judged)])[:-1]), languages, folder, _RULES)
     return FilterReport(

@@ -115,6 +115,23 @@ def test_rules_of_cleaning_come_first(runs: Path, cli: Cli) -> None:
     assert [tgt for _, tgt in pairs_of("kept/") if tgt in ("ein hund", "ein ball")] == []
 
 
+def test_corpora_are_kept_apart_and_pairs_too_long_for_the_model_go(runs: Path, cli: Cli) -> None:
+    pairs = [pair for index, pair in enumerate(pairs_of("")) if index not in (3, 4, 5, 6)]
+    long = [" ".join(random.choices(("hund", "ball", "park"), k=300)) for random in (Random(1), Random(2))]
+    Path("one.tsv").write_text("".join("\t".join(pair) + "\n" for pair in (pairs[0], tuple(long), *pairs[1:5])))
+    Path("two.tsv").write_text("".join("\t".join(pair) + "\n" for pair in pairs[5:]))
+    costs = scored(cli, "forward", "pairs.en", "pairs.de")
+    costs = [cost for index, cost in enumerate(costs) if index not in (3, 4, 5, 6)]
+    best = sorted(sorted(range(len(pairs)), key=lambda index: costs[index])[: round(0.5 * len(pairs))])
+    arguments = ("filter", "one.tsv", "two.tsv", "--json", "--engine", "torch", "--keep", "0.5", "--write", "kept")
+    code, out, err = cli(*arguments, "--forward", "forward")
+    assert code == 0, err
+    assert json.loads(out)["dropped"] == {"too_long": 1, "keep": len(pairs) - len(best)}
+    for name, kept in (("one", [i for i in best if i < 5]), ("two", [i for i in best if i >= 5])):
+        sides = [Path(f"kept/{name}.{language}").read_text().splitlines() for language in ("en", "de")]
+        assert list(zip(*sides, strict=True)) == [pairs[index] for index in kept]
+
+
 def test_a_pair_that_is_equally_likely_both_ways_is_better() -> None:
     assert dual_cross_entropy(np.array([2.0, 1.0, 3.0]), np.array([2.0, 3.0, 1.0])).tolist() == [2.0, 4.0, 4.0]
 
@@ -150,7 +167,7 @@ def test_nonsense_goes_and_translations_stay(
         (["--forward", "forward", "--backward", "backward", "--round-trip", "--keep", "0.5"], "leave out --forward"),
         (["--forward", "backward", "--keep", "0.5", "--backward", "backward"], "does not translate en to de"),
         (["--forward", "missing", "--keep", "0.5"], "missing"),
-        (["--forward", "forward", "--keep", "0.01"], "no pair is left of 23"),
+        (["--forward", "forward", "--keep", "0.01"], "--keep 0.01 keeps none of the 19 pairs"),
     ],
 )
 def test_mistakes_are_one_plain_message(runs: Path, cli: Cli, arguments: list[str], message: str) -> None:

@@ -32,11 +32,8 @@ def test_sizes_and_no_sentence_twice() -> None:
 @pytest.mark.parametrize("config", ["tiny.yaml", "tiny_rnn.yaml"])
 def test_attention_is_enough(tmp_path: Path, config: str) -> None:
     nmt = [sys.executable, "-m", "nmt"]
-    folder = REPOSITORY if config == "tiny.yaml" else tmp_path  # where scripts/demo has trained it
-    subprocess.run([*nmt, "train", str(REPOSITORY / "configs" / config)], cwd=folder, check=True)
-    command = [*nmt, "eval", "--model", Path(config).stem, "--json"]
-    result = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    subprocess.run([*nmt, "train", str(REPOSITORY / "configs" / config)], cwd=tmp_path, check=True)
+    result = subprocess.run([*nmt, "eval", "--json"], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
     assert json.loads(result.stdout)["scores"]["bleu"]["value"] >= 90
-    command = [*nmt, "translate", "--model", Path(config).stem, "hello world"]
-    result = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE)
+    result = subprocess.run([*nmt, "translate", "hello world"], cwd=tmp_path, check=True, stdout=subprocess.PIPE)
     assert result.stdout.decode() == "你好世界\n"
