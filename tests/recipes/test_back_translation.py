@@ -75,6 +75,8 @@ def test_the_commands_of_the_page_learn_nothing_that_is_held_out(held_out: dict[
     assert held_out["zh"] & {line.strip() for line in lines_of(Path("news.zh"))}
     for words in commands:
         sets = [word for update in UPDATES for word in ("--set", update)] if words[0] == "train" else []
+        if words[0] == "filter":  # so small a model writes no text that the recommended rules keep
+            words = [word.replace("synthetic/news.", "train.") for word in words]
         code, _, errors = cli(*words, *sets)
         assert code == 0, (words, errors)
     synthetic = [[line.strip() for line in lines_of(Path(f"synthetic/news.{language}"))] for language in ("en", "zh")]
