@@ -115,6 +115,13 @@ def test_rules_of_cleaning_come_first(runs: Path, cli: Cli) -> None:
     assert [tgt for _, tgt in pairs_of("kept/") if tgt in ("ein hund", "ein ball")] == []
 
 
+def test_rules_that_leave_no_pair_are_named(runs: Path, cli: Cli) -> None:
+    Path("marked.tsv").write_text("ein <b>hund</b>\tein <i>ball</i>\n")
+    code, _, err = cli("filter", "marked.tsv", "--forward", "forward", "--keep", "1", "--write", "out")
+    assert (code, "no pair is left of 1: 1 are dropped by data.cleaning.html" in err) == (2, True), err
+    assert not Path("out").exists()
+
+
 def test_corpora_are_kept_apart_and_pairs_too_long_for_the_model_go(runs: Path, cli: Cli) -> None:
     pairs = [pair for index, pair in enumerate(pairs_of("")) if index not in (3, 4, 5, 6)]
     long = [" ".join(random.choices(("hund", "ball", "park"), k=300)) for random in (Random(1), Random(2))]

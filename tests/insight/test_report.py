@@ -303,6 +303,7 @@ def test_the_curves_of_a_second_run_are_drawn_too(
     for width in (1400, 390):
         browser.open_page(page, width)
         browser.check_page(page)
+        browser.check_accessibility()
         shown = browser.text(".readout").split("\n")
         assert [re.sub(r" \d.*", "", one) for one in shown] == [
             "update",

@@ -113,8 +113,8 @@ def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(forks: ForkServe
     straight = trained(copy_task, "straight", *settings)
     random = Random(0)
     kills = in_a_write = number = 0
-    while kills < 10:  # on a fast machine, some end before they are killed
-        assert number < 20
+    while kills < 20:  # on a fast machine, some end before they are killed
+        assert number < 40
         number += 1
         run = run_named(f"killed{number}")
         process = begun(forks, run.name, *settings)
@@ -132,7 +132,7 @@ def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(forks: ForkServe
         in_a_write += bool(being_written(run))
         assert_same_run(trained(copy_task, run.name, *settings), straight)
         assert not list(run.path.rglob(".*"))
-    assert in_a_write >= 2
+    assert in_a_write >= 3
 
 
 def test_a_second_training_of_a_run_is_refused_and_a_killed_one_reported(
@@ -500,15 +500,8 @@ def twelve_and_eighteen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config.parent / "runs"
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        *itertools.product(("model.safetensors", "progress.json"), ("truncated", "empty")),
-        *itertools.product(
-            ("model.safetensors", "state.safetensors", "average.safetensors", "progress.json"), ("missing", "flipped")
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "average.safetensors", "progress.json"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped", "empty"])
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
     twelve_and_eighteen: Path, copy_task: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
 ) -> None:
