@@ -2,8 +2,9 @@
 
 The changes are subword sampling, typed input, fragments, synthetic copies, and word dropout of the decoder's input. A
 pair's text is decoded from its ids; a tag before its source (`data.train.tag`, or an imported model's) is set aside
-meanwhile. Every draw depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same
-after a resume, in any worker and in any process.
+meanwhile. Typed input, fragments and copies change whole batches: one row that grew would widen all the others. Every
+draw depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same after a resume,
+in any worker and in any process.
 """
 
 import dataclasses
@@ -60,7 +61,7 @@ class Augmentation:
         self._seed = (config.training.seed, epoch)
         self._tokenizer = tokenizers.src
         self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
-        self._copies = SyntheticCopies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
+        self._copies = SyntheticCopies(tokenizers) if config.augmentation.copies else None
         self._lexicon = lexicon
         self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
         alpha, kind = config.augmentation.subword_sampling, config.tokenizer.type
@@ -84,27 +85,26 @@ class Augmentation:
             src, tgt, tags, cuts = self._concatenated(src, tgt, tags)
         if config.changes_text:
             limits = self._limit(src, tags), self._limit(tgt, NO_TAGS)
-            changes = self._drawn_changes(len(src[1]), random)
+            change = self._drawn_change(random)
             draws = Random(int(random.integers(2**62)))
-            if self._copies:
+            if self._copies and random.random() < config.copies:
                 pairs = list(zip(_rows(src), _rows(tgt), strict=True))
-                copied = self._copies.insert(pairs, cuts or [(0, 0)] * len(pairs), limits, draws)
+                self._copies.insert(pairs, cuts or [(0, 0)] * len(pairs), limits, draws)
                 src, tgt = (ragged(side) for side in zip(*pairs, strict=True))
-                # A change of the source alone would teach the model to change what it copies.
-                changes = [None if has_copy else change for change, has_copy in zip(changes, copied, strict=True)]
+                change = None  # changing the source alone would teach the model to change what it copies
             if src[0].ndim == 1:  # ids: vectors are not text
-                src = self._rewritten(src, changes, self._samplers[0], draws, limits[0], tags)
-            tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, limits[1])
+                src = self._rewritten(src, change, self._samplers[0], draws, limits[0], tags)
+            tgt = self._rewritten(tgt, None, self._samplers[1], draws, limits[1])
         seen = tgt[0]
         if config.tgt_word_dropout:
             seen = np.where(random.random(len(seen)) < config.tgt_word_dropout, self._tgt_unk, seen)
         return Augmented(_with_tags(src, tags), tgt, seen)
 
-    def _drawn_changes(self, count: int, random: np.random.Generator) -> list[Change | None]:
-        """A randomly chosen change, or None, for each of `count` sources."""
-        is_changed = random.random(count) < self._config.typed_input
-        chosen = random.integers(len(self._changes), size=count)
-        return [self._changes[index] if changed else None for changed, index in zip(is_changed, chosen, strict=True)]
+    def _drawn_change(self, random: np.random.Generator) -> Change | None:
+        """A randomly chosen change for the sources of a batch, or None."""
+        is_changed = random.random() < self._config.typed_input
+        chosen = random.integers(len(self._changes))
+        return self._changes[chosen] if is_changed else None
 
     def _without_tags(self, src: Ragged) -> tuple[Ragged, NDArray[np.integer]]:
         """The sources without tags, and the tag of each; 0 (`<pad>`) for none."""
@@ -148,7 +148,7 @@ class Augmentation:
     def _rewritten(
         self,
         side: Ragged,
-        changes: Sequence[Change | None],
+        change: Change | None,
         sampler: SubwordSampler | None,
         draws: Random,
         limit: int,
@@ -156,7 +156,7 @@ class Augmentation:
     ) -> Ragged:
         """Change the texts of a side's sentences and sample their pieces; one that would exceed `limit` stays."""
         rows = _rows(side)
-        for index, (row, change) in enumerate(zip(rows, changes, strict=True)):
+        for index, row in enumerate(rows):
             new = own = row.tolist()
             if change and self._src_unk not in own:  # <unk> cannot be decoded
                 changed = change(self._tokenizer.decode(own))
@@ -217,43 +217,32 @@ class SyntheticCopies:
     random, a model can only learn to copy their pieces, not the texts.
     """
 
-    def __init__(self, tokenizers: Tokenizers, share: float) -> None:
-        self._share = share
+    def __init__(self, tokenizers: Tokenizers) -> None:
         self._tokenizers = (tokenizers.src, tokenizers.tgt)
         self._punctuation = [_punctuation(tokenizer) for tokenizer in self._tokenizers]
 
     def insert(
         self, pairs: list[tuple[Row, Row]], cuts: list[tuple[int, int]], limits: tuple[int, int], random: Random
-    ) -> list[bool]:
-        """Insert a text into a share of the pairs, in place; returns True for the pairs that have one now.
+    ) -> None:
+        """Insert a text into each of the pairs, in place.
 
         It is placed before both sides, after both, before the punctuation that ends both, or at the pair's cut: the
         lengths of the first sentence on both sides, or (0, 0). A pair stays as it is if a side would exceed its limit.
         """
-        return [
-            random.random() < self._share and self._insert(pairs, index, cut, limits, random)
-            for index, cut in enumerate(cuts)
-        ]
-
-    def _insert(
-        self, pairs: list[tuple[Row, Row]], index: int, cut: tuple[int, int], limits: tuple[int, int], random: Random
-    ) -> bool:
-        pair = pairs[index]
-        ends = (len(pair[0]), len(pair[1]))
-        places = {(0, 0), cut, ends}
-        if all(int(row[-1]) in of_side for row, of_side in zip(pair, self._punctuation, strict=True)):
-            places.add((ends[0] - 1, ends[1] - 1))
-        chosen, text = random.choice(sorted(places)), synthetic_text(random)
-        # A text's first piece includes the space before it, as everywhere in a line.
-        inserted = [tokenizer.encode(text) for tokenizer in self._tokenizers]
-        if any(end + len(ids) > limit for end, ids, limit in zip(ends, inserted, limits, strict=True)):
-            return False
-        src, tgt = (
-            np.concatenate([row[:place], np.array(ids, dtype=row.dtype), row[place:]])
-            for row, place, ids in zip(pair, chosen, inserted, strict=True)
-        )
-        pairs[index] = src, tgt
-        return True
+        for index, (pair, cut) in enumerate(zip(pairs, cuts, strict=True)):
+            ends = (len(pair[0]), len(pair[1]))
+            places = {(0, 0), cut, ends}
+            if all(int(row[-1]) in of_side for row, of_side in zip(pair, self._punctuation, strict=True)):
+                places.add((ends[0] - 1, ends[1] - 1))
+            chosen, text = random.choice(sorted(places)), synthetic_text(random)
+            # A text's first piece includes the space before it, as everywhere in a line.
+            inserted = [tokenizer.encode(text) for tokenizer in self._tokenizers]
+            if all(end + len(ids) <= limit for end, ids, limit in zip(ends, inserted, limits, strict=True)):
+                src, tgt = (
+                    np.concatenate([row[:place], np.array(ids, dtype=row.dtype), row[place:]])
+                    for row, place, ids in zip(pair, chosen, inserted, strict=True)
+                )
+                pairs[index] = src, tgt
 
 
 def _punctuation(tokenizer: Tokenizer) -> frozenset[int]:
