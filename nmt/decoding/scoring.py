@@ -94,14 +94,15 @@ class Scorer:
         self._max_tgt_length = max_tgt_length
         self._batch_tokens = batch_tokens
 
-    def stream(self, pairs: Iterable[tuple[Item, str]]) -> Iterator[ScoredTokens]:
+    def stream(self, pairs: Iterable[tuple[Item, str]], numbers: Iterable[int] | None = None) -> Iterator[ScoredTokens]:
         """Yield the scores of any number of pairs of source, line or vectors, and target line, in order.
 
         A source with more than `data.max_length` pieces is cut, with a warning, since it cannot be scored in parts. A
         target is never cut; a target with more pieces than the model has positions is not scored, with a warning. An
-        empty line is a sentence without pieces: as a target it has the log-probability of `</s>` alone.
+        empty line is a sentence without pieces: as a target it has the log-probability of `</s>` alone. Warnings name a
+        pair's line by its number: that in `numbers`, or counted from 1.
         """
-        numbered = enumerate(pairs, start=1)
+        numbered = zip(itertools.count(1) if numbers is None else numbers, pairs, strict=numbers is not None)
         while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
             encoded = [
                 (self._source_encoder.encode(src, f"line {number}", "read"), self._target(tgt, number))

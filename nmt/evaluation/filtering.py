@@ -113,32 +113,34 @@ def filter_pairs(corpora: Sequence[CorpusFiles], models: ScoringModels, keep: fl
 
 def _scores(corpora: Sequence[CorpusFiles], judged: Sequence[Verdicts], models: ScoringModels) -> tuple[str, Scores]:
     """The name of the score, and the scores (K,) of the pairs that are left; NaN for one too long for a model."""
-    number = sum(int(np.count_nonzero(verdicts == 0)) for verdicts in judged)
+    lines = np.concatenate([1 + np.flatnonzero(verdicts == 0) for verdicts in judged]).tolist()
 
     def pairs() -> Iterator[tuple[str, str]]:
         for files, verdicts in zip(corpora, judged, strict=True):
             yield from read_pairs(files, (verdicts == 0).tobytes())
 
     if models.round_trip:
-        log.info(f"translating {number:,} targets back")
-        return "chrf", round_trip_chrf(pairs(), models)
+        log.info(f"translating {len(lines):,} targets back")
+        return "chrf", round_trip_chrf(pairs(), lines, models)
     directions: list[Scores] = []
     if models.forward:
-        log.info(f"scoring {number:,} pairs forward")
-        directions.append(cross_entropies(pairs(), models.forward, models))
+        log.info(f"scoring {len(lines):,} pairs forward")
+        directions.append(cross_entropies(pairs(), lines, models.forward, models))
     if models.backward:
-        log.info(f"scoring {number:,} pairs backward")
-        directions.append(cross_entropies(((tgt, src) for src, tgt in pairs()), models.backward, models))
+        log.info(f"scoring {len(lines):,} pairs backward")
+        directions.append(cross_entropies(((tgt, src) for src, tgt in pairs()), lines, models.backward, models))
     return "cross_entropy", dual_cross_entropy(*directions) if len(directions) == 2 else directions[0]
 
 
-def cross_entropies(pairs: Iterator[tuple[str, str]], runs: Sequence[str], models: ScoringModels) -> Scores:
+def cross_entropies(
+    pairs: Iterator[tuple[str, str]], lines: Sequence[int], runs: Sequence[str], models: ScoringModels
+) -> Scores:
     """The negative log-probability of each target given its source, divided by its number of tokens with `</s>`.
 
-    NaN for a target that is too long for the model.
+    NaN for a target that is too long for the model. `lines` are the pairs' line numbers, for warnings.
     """
     scorer = load_scorer(runs, models.device, models.engine, own_process=True)
-    scored = scorer.stream(pairs)
+    scored = scorer.stream(pairs, lines)
     return np.fromiter((-target.log_prob / max(1, len(target.tokens)) for target in scored), dtype=np.float64)
 
 
@@ -147,12 +149,12 @@ def dual_cross_entropy(forward: Scores, backward: Scores) -> Scores:
     return np.abs(forward - backward) + (forward + backward) / 2
 
 
-def round_trip_chrf(pairs: Iterator[tuple[str, str]], models: ScoringModels) -> Scores:
+def round_trip_chrf(pairs: Iterator[tuple[str, str]], lines: Sequence[int], models: ScoringModels) -> Scores:
     """The sentence chrF of each target, translated back, against its source: 0 to 100."""
     translator = load(models.backward, device=models.device, engine=models.engine, own_process=True)
     metric = CHRF()
     scores: list[float] = []
     while block := list(itertools.islice(pairs, LINES_AT_ONCE)):
-        texts = translator.translate([tgt for _, tgt in block], range(len(scores) + 1, len(scores) + len(block) + 1))
+        texts = translator.translate([tgt for _, tgt in block], lines[len(scores) : len(scores) + len(block)])
         scores += (metric.sentence_score(text, [src]).score for text, (src, _) in zip(texts, block, strict=True))
     return np.array(scores)

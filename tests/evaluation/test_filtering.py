@@ -125,7 +125,8 @@ def test_rules_that_leave_no_pair_are_named(runs: Path, cli: Cli) -> None:
 def test_corpora_are_kept_apart_and_pairs_too_long_for_the_model_go(runs: Path, cli: Cli) -> None:
     pairs = [pair for index, pair in enumerate(pairs_of("")) if index not in (3, 4, 5, 6)]
     long = [" ".join(random.choices(("hund", "ball", "park"), k=300)) for random in (Random(1), Random(2))]
-    Path("one.tsv").write_text("".join("\t".join(pair) + "\n" for pair in (pairs[0], tuple(long), *pairs[1:5])))
+    one = (("", "ball"), pairs[0], tuple(long), *pairs[1:5])
+    Path("one.tsv").write_text("".join("\t".join(pair) + "\n" for pair in one))
     Path("two.tsv").write_text("".join("\t".join(pair) + "\n" for pair in pairs[5:]))
     costs = scored(cli, "forward", "pairs.en", "pairs.de")
     costs = [cost for index, cost in enumerate(costs) if index not in (3, 4, 5, 6)]
@@ -133,7 +134,8 @@ def test_corpora_are_kept_apart_and_pairs_too_long_for_the_model_go(runs: Path, 
     arguments = ("filter", "one.tsv", "two.tsv", "--json", "--engine", "torch", "--keep", "0.5", "--write", "kept")
     code, out, err = cli(*arguments, "--forward", "forward")
     assert code == 0, err
-    assert json.loads(out)["dropped"] == {"too_long": 1, "keep": len(pairs) - len(best)}
+    assert "line 3: the target has more" in err
+    assert json.loads(out)["dropped"] == {"empty": 1, "too_long": 1, "keep": len(pairs) - len(best)}
     for name, kept in (("one", [i for i in best if i < 5]), ("two", [i for i in best if i >= 5])):
         sides = [Path(f"kept/{name}.{language}").read_text().splitlines() for language in ("en", "de")]
         assert list(zip(*sides, strict=True)) == [pairs[index] for index in kept]
