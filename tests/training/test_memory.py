@@ -298,10 +298,11 @@ def test_a_training_in_bf16_takes_the_memory_that_it_announces(copy_task: Path) 
     done = subprocess.run(
         [sys.executable, "-c", MAXIMUM_MEMORY, *command], capture_output=True, text=True, env=environment
     )
-    announced = re.search(r"^memory +(\d+) MB: program \d+ MB", done.stderr, re.MULTILINE)
+    announced = re.search(r"^memory +([\d.]+) ([MG])B: program \d+ MB", done.stderr, re.MULTILINE)
     assert announced, done.stderr
     assert done.returncode == 0
-    assert 1e6 * int(announced[1]) / 1.3 < 1024 * int(done.stdout) < 1e6 * int(announced[1]) * 1.3
+    size = float(announced[1]) * {"M": 1e6, "G": 1e9}[announced[2]]
+    assert size / 1.3 < 1024 * int(done.stdout) < 1.3 * size
 
 
 class Glibc:
