@@ -61,7 +61,7 @@ from nmt.config.training import Config
 from nmt.corpora.lines import read_lines
 from nmt.runs.folder import RunFolder
 from nmt.system.devices import choose_device, configure_process
-from nmt.system.distributed import Ranks, is_launched, joined
+from nmt.system.distributed import Ranks, is_launched, process_group
 from nmt.system.openmp import limit_spinning
 from nmt.tokenizers.tokenizer import load_tokenizers
 from nmt.training.launching import choose_processes, launch
@@ -401,7 +401,7 @@ def main() -> int:
         config = load_config(args.once / "bench.yaml", args.overrides)
         if not is_launched() and (count := choose_processes(config.training)) > 1:
             return launch(count, [sys.executable, __file__, *sys.argv[1:]], config.training.threads)
-        with joined() as ranks:
+        with process_group() as ranks:
             result = measure(config, args.once, args.warmup, args.updates, ranks)
             if ranks.is_main:
                 print(json.dumps(result), flush=True)

@@ -10,7 +10,7 @@ from typer import Option
 from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run, run_option
 from nmt.errors import ConfigError
 from nmt.system.console import show
-from nmt.system.distributed import joined
+from nmt.system.distributed import process_group
 
 
 def train(
@@ -23,7 +23,7 @@ def train(
     dry_run: Annotated[bool, Option("--dry-run", help="Run all checks; stop before the first update.")] = False,
 ) -> None:
     """Train a model, or resume an interrupted training."""
-    with joined() as ranks:
+    with process_group() as ranks:
         if file is not None and config is not None:
             raise ConfigError("name one configuration, as FILE or as --config FILE, not both")
         if dry_run and fresh:

@@ -156,7 +156,7 @@ ALONE = Ranks()
 
 
 @contextlib.contextmanager
-def joined() -> Iterator[Ranks]:
+def process_group() -> Iterator[Ranks]:
     """Join the processes that a launcher has started, for the duration of the block; with one process, do nothing.
 
     If the block fails in one process, all end with that exit code, and the message is printed once.

@@ -84,7 +84,7 @@ def _parts(settings: TrainingConfig, num_processes: int) -> int:
 
 
 def launch(count: int, command: Sequence[str], threads: int | None = None) -> int:
-    """Run `command` in `count` processes that meet in `nmt.system.distributed.joined`; return the exit code.
+    """Run `command` in `count` processes that meet in `nmt.system.distributed.process_group`; return the exit code.
 
     Each process uses `threads` threads, by default its share of the cores. Signals to this process are forwarded to
     all of them. A process that fails prints its message and ends the others; its exit code is returned.

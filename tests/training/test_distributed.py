@@ -30,7 +30,7 @@ import json, os, signal, socket, sys, time
 import torch
 import nmt.training.trainer as t
 from nmt.cli.main import main
-from nmt.system.distributed import joined
+from nmt.system.distributed import process_group
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))
     port = probe.getsockname()[1]
@@ -310,7 +310,7 @@ def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(two: Two, c
 def test_exchanges_between_processes(two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program = """
-with joined() as ranks:
+with process_group() as ranks:
     items = [f"item {number}" for number in range(5)]
     assert ranks.share(items) == items[rank::2]
     assert ranks.gather(ranks.share(items)) == items
@@ -362,11 +362,11 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nmt.system.distributed import joined
+    from nmt.system.distributed import process_group
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(ConfigError, match="RANK is not set; start with torchrun"), joined():
+    with pytest.raises(ConfigError, match="RANK is not set; start with torchrun"), process_group():
         pass
 
 
