@@ -155,6 +155,8 @@ class Augmentation:
         tags: NDArray[np.integer] = NO_TAGS,
     ) -> Ragged:
         """Change the texts of a side's sentences and sample their pieces; one that would exceed `limit` stays."""
+        if not (change or sampler):
+            return side
         rows = _rows(side)
         for index, row in enumerate(rows):
             new = own = row.tolist()

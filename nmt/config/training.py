@@ -27,8 +27,8 @@ class AugmentationConfig(Section):
     """Share of the batches whose sources are changed to look typed by hand. In a third of these batches, they are
     lowercased by the rules of `data.src_lang` (Turkish I becomes ı); in a third, they lose punctuation and symbols
     (Unicode categories P and S), except inside words; in a third, each word begins with a capital, as in headlines. If
-    the script of `data.src_lang` has no case, all of them lose their punctuation. Targets stay unchanged. 0.15 is
-    usual, or 0.05 without case. For input in capitals, see `decoding.lower_capitals`."""
+    the script of `data.src_lang` has no case, punctuation is removed in all of them. Targets stay unchanged, and so do
+    batches with copies. 0.15 is usual, or 0.05 without case. For input in capitals, see `decoding.lower_capitals`."""
     fragments: Rate = 0.0
     """Share of the batches with lines that are not single sentences; 0.1 is usual. In half of these batches, pairs are
     joined two by two, so that the model learns to translate lines of several sentences. In the other half, each pair is
@@ -38,9 +38,10 @@ class AugmentationConfig(Section):
     at most 100,000 pairs. With an imported model (`tokenizer.type: marian`) there are no phrases: all of these batches
     hold joined pairs."""
     copies: Rate = 0.0
-    """Share of the batches with synthetic text in their pairs, the same on both sides and at the same place: emoji, a
-    number, a URL or an e-mail address. It teaches the model to copy unseen text. The place is the beginning, the end,
-    before the final punctuation, or between two joined sentences. Needs `tokenizer.byte_fallback`, and a tokenizer of
+    """Share of the batches into whose pairs synthetic text is inserted, the same on both sides and at the same place:
+    emoji, a number, a URL or an e-mail address. It teaches the model to copy unseen text: numbers and emoji first;
+    addresses, which are many rare pieces, take much longer. The place is the beginning, the end, before the final
+    punctuation, or between two joined sentences. Needs `tokenizer.byte_fallback`, and a tokenizer of
     another type than `word`, whose vocabulary has no pieces for unseen text."""
 
     @property

@@ -34,6 +34,8 @@ _TOO_LONG, _KEEP = range(1 + len(RULES), 1 + len(_RULES))
 _QUANTILES = {"min": 0.0, "5%": 0.05, "25%": 0.25, "50%": 0.5, "75%": 0.75, "95%": 0.95, "max": 1.0}
 
 Scores = NDArray[np.float64]
+Lines = NDArray[np.int64]
+"""The line numbers of pairs in their files."""
 
 
 class ScoringModels(NamedTuple):
@@ -113,7 +115,7 @@ def filter_pairs(corpora: Sequence[CorpusFiles], models: ScoringModels, keep: fl
 
 def _scores(corpora: Sequence[CorpusFiles], judged: Sequence[Verdicts], models: ScoringModels) -> tuple[str, Scores]:
     """The name of the score, and the scores (K,) of the pairs that are left; NaN for one too long for a model."""
-    lines = np.concatenate([1 + np.flatnonzero(verdicts == 0) for verdicts in judged]).tolist()
+    lines = np.concatenate([1 + np.flatnonzero(verdicts == 0) for verdicts in judged])
 
     def pairs() -> Iterator[tuple[str, str]]:
         for files, verdicts in zip(corpora, judged, strict=True):
@@ -133,11 +135,11 @@ def _scores(corpora: Sequence[CorpusFiles], judged: Sequence[Verdicts], models: 
 
 
 def cross_entropies(
-    pairs: Iterator[tuple[str, str]], lines: Sequence[int], runs: Sequence[str], models: ScoringModels
+    pairs: Iterator[tuple[str, str]], lines: Lines, runs: Sequence[str], models: ScoringModels
 ) -> Scores:
     """The negative log-probability of each target given its source, divided by its number of tokens with `</s>`.
 
-    NaN for a target that is too long for the model. `lines` are the pairs' line numbers, for warnings.
+    NaN for a target that is too long for the model. `lines` are for warnings.
     """
     scorer = load_scorer(runs, models.device, models.engine, own_process=True)
     scored = scorer.stream(pairs, lines)
@@ -149,7 +151,7 @@ def dual_cross_entropy(forward: Scores, backward: Scores) -> Scores:
     return np.abs(forward - backward) + (forward + backward) / 2
 
 
-def round_trip_chrf(pairs: Iterator[tuple[str, str]], lines: Sequence[int], models: ScoringModels) -> Scores:
+def round_trip_chrf(pairs: Iterator[tuple[str, str]], lines: Lines, models: ScoringModels) -> Scores:
     """The sentence chrF of each target, translated back, against its source: 0 to 100."""
     translator = load(models.backward, device=models.device, engine=models.engine, own_process=True)
     metric = CHRF()
