@@ -41,8 +41,8 @@ class AugmentationConfig(Section):
     """Share of the batches into whose pairs synthetic text is inserted, the same on both sides and at the same place:
     emoji, a number, a URL or an e-mail address. It teaches the model to copy unseen text: numbers and emoji first;
     addresses, which are many rare pieces, take much longer. The place is the beginning, the end, before the final
-    punctuation, or between two joined sentences. Needs `tokenizer.byte_fallback`, and a tokenizer of
-    another type than `word`, whose vocabulary has no pieces for unseen text."""
+    punctuation, or between two joined sentences. Needs `tokenizer.byte_fallback`, and a tokenizer of another type than
+    `word`, whose vocabulary has no pieces for unseen text."""
 
     @property
     def changes_text(self) -> bool:

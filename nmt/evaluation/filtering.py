@@ -2,8 +2,7 @@
 
 First drops what the recommended rules of cleaning drop. The other pairs get one of two scores:
 
-cross_entropy   per token of a side given the other; with models for both directions, the dual conditional cross-entropy
-                |F - B| + (F + B) / 2 (Junczys-Dowmunt 2018): both must find the pair likely, and equally so. Lower is
+cross_entropy   per token of a side given the other; the mean of both directions if there are models for both. Lower is
                 better.
 chrf            the sentence chrF of the target, translated back, against the source. Higher is better.
 """
@@ -131,7 +130,7 @@ def _scores(corpora: Sequence[CorpusFiles], judged: Sequence[Verdicts], models: 
     if models.backward:
         log.info(f"scoring {len(lines):,} pairs backward")
         directions.append(cross_entropies(((tgt, src) for src, tgt in pairs()), lines, models.backward, models))
-    return "cross_entropy", dual_cross_entropy(*directions) if len(directions) == 2 else directions[0]
+    return "cross_entropy", np.mean(directions, axis=0)
 
 
 def cross_entropies(
@@ -144,11 +143,6 @@ def cross_entropies(
     scorer = load_scorer(runs, models.device, models.engine, own_process=True)
     scored = scorer.stream(pairs, lines)
     return np.fromiter((-target.log_prob / max(1, len(target.tokens)) for target in scored), dtype=np.float64)
-
-
-def dual_cross_entropy(forward: Scores, backward: Scores) -> Scores:
-    """Junczys-Dowmunt 2018 (arXiv:1809.00197), equation 1, without the exponential: lower is better."""
-    return np.abs(forward - backward) + (forward + backward) / 2
 
 
 def round_trip_chrf(pairs: Iterator[tuple[str, str]], lines: Lines, models: ScoringModels) -> Scores:
