@@ -288,7 +288,8 @@ def test_two_machines_follow_the_curve_of_one_process(copy_task: Path) -> None:
     machines = [subprocess.Popen([*launcher, *command("two", *settings)], stderr=subprocess.PIPE) for _ in range(2)]
     messages = [machine.communicate(timeout=300)[1].decode() for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], messages
-    assert sorted(map(bool, messages)) == [False, True], messages  # one speaks for both
+    spoken = "".join(messages)  # one speaks for both; a launcher that ends last may warn that the other has left
+    assert spoken.count("step 12  epoch") == spoken.count("finished: ") == 1, messages
     assert_same_curve(run_named("two"), one)
 
 
