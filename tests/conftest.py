@@ -18,12 +18,13 @@ from forked import ForkServer
 from hypothesis import Phase, settings
 from rich.cells import cell_len
 
-from nmt.batches.augmentation import Augmented, ragged
+from nmt.batches.augmentation import Augmented
 from nmt.batches.batches import Batch, collate
 from nmt.batches.joining import JoinedShape
 from nmt.cli.main import main
 from nmt.config.inference import TransformerConfig
 from nmt.errors import NmtError
+from nmt.models.source import ragged
 from nmt.models.transformer import Transformer
 from nmt.system.console import show_messages
 from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS, SpecialIds

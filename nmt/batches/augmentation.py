@@ -10,7 +10,7 @@ in any worker and in any process.
 import dataclasses
 import functools
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from nmt.batches.phrases import draw_phrases
 from nmt.cleaning.casing import has_dotless_i, lowercase, title_case, without_punctuation
 from nmt.config.languages import base_language, has_case
 from nmt.config.training import AugmentationConfig, Config
+from nmt.models.source import ragged
 from nmt.tokenizers.subwords import SubwordSampler
 from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 
@@ -182,11 +183,6 @@ def _with_tags(src: Ragged, tags: NDArray[np.integer]) -> Ragged:
 def _rows(side: Ragged) -> list[NDArray[Any]]:
     ids, lengths = side
     return np.split(ids, np.cumsum(lengths)[:-1])
-
-
-def ragged(rows: Sequence[NDArray[Any]]) -> Ragged:
-    """Concatenate the rows, and count the length of each."""
-    return np.concatenate(rows), np.array([len(row) for row in rows])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,6 @@ Shapes: B batch, S source length, T target length, N real target positions.
 
 import copy
 import ctypes
-import dataclasses
 import itertools
 import multiprocessing
 import os
@@ -15,6 +14,7 @@ import threading
 from collections.abc import Sequence
 from multiprocessing.context import BaseContext
 from multiprocessing.sharedctypes import RawValue
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from nmt.batches.augmentation import Augmentation, Augmented
 from nmt.batches.dataset import EncodedCorpus
 from nmt.batches.joining import JoinedShape, joined_rows
 from nmt.models.source import Source, is_real, pad_ragged, ragged_source
+from nmt.system.processes import SIGNALS
 from nmt.tokenizers.vocabulary import SpecialIds
 
 Plan = list[NDArray[np.integer]]
@@ -34,8 +35,7 @@ Plan = list[NDArray[np.integer]]
 _CHUNK = 1 << 20  # pairs that are sorted at once
 
 
-@dataclasses.dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Pairs of similar length, padded on the right; or pairs of any length, joined in one row (`source.joined`).
 
     For the pair "a b" -> "x y" and one row:
@@ -58,23 +58,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on another device; from pinned memory, the copy is asynchronous."""
-        return dataclasses.replace(
-            self,
-            source=self.source.to(device),
-            tgt_in=self.tgt_in.to(device, non_blocking=True),
-            tgt_out=self.tgt_out.to(device, non_blocking=True),
-            tgt_positions=self.tgt_positions.to(device, non_blocking=True),
-        )
-
-    def pin_memory(self) -> "Batch":
-        """The batch in pinned memory, from which a GPU can copy asynchronously; the DataLoader calls this."""
-        return dataclasses.replace(
-            self,
-            source=self.source.pin_memory(),
-            tgt_in=self.tgt_in.pin_memory(),
-            tgt_out=self.tgt_out.pin_memory(),
-            tgt_positions=self.tgt_positions.pin_memory(),
-        )
+        tgt_in, tgt_out, tgt_positions = (tensor.to(device, non_blocking=True) for tensor in self[1:4])
+        return Batch(self.source.to(device), tgt_in, tgt_out, tgt_positions, self.num_tgt_tokens)
 
 
 def collate(
@@ -210,7 +195,6 @@ class Batches(Dataset[Batch]):
 # bar. Instead they are forked from a server without threads that has loaded torch. It starts in a second or two, and
 # then each worker in milliseconds. Outside Linux, forking is unsafe (macOS) or unavailable (Windows).
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
-_GROUP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def num_workers(device: torch.device, is_augmented: bool) -> int:
@@ -229,7 +213,7 @@ def start_worker_server() -> None:
 
         multiprocessing.set_forkserver_preload(["__main__", "nmt.batches.batches"])
         resource_tracker.ensure_running()  # or the server would start it, then unblock signals
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             forkserver.ensure_running()
         finally:
@@ -240,7 +224,7 @@ def _leave_process_group(worker: int) -> None:
     """Shield a worker from signals to the process group; the trainer ends it by a SIGTERM to it alone."""
     if hasattr(os, "setsid"):
         os.setsid()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_exit_with_trainer, daemon=True).start()
 
 

@@ -131,15 +131,11 @@ class EncodedCorpus:
     def __getitem__(self, index: int) -> tuple[NDArray[Any], NDArray[np.integer]]:
         return self.src[index], self.tgt[index]
 
-    def corpora_of(self, pairs: NDArray[np.integer]) -> NDArray[np.intp]:
-        """The index in `data.train` of the corpus of each pair."""
-        return np.searchsorted(np.cumsum(self.sizes), pairs, side="right")
-
     def line_numbers(self, pairs: NDArray[np.integer]) -> dict[int, list[int]]:
         """The line numbers of some pairs in the text, from 1, sorted and unique, for each corpus that has any of them;
         a corpus is identified by its index in `data.train`."""
         lines = self._contents["lines"].view(np.int64)
-        corpora = self.corpora_of(pairs)
+        corpora = np.searchsorted(np.cumsum(self.sizes), pairs, side="right")
         return {int(corpus): np.unique(lines[pairs[corpora == corpus]]).tolist() for corpus in np.unique(corpora)}
 
     def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path, tuple[SpecialIds, SpecialIds]]]:

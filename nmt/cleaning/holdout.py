@@ -15,7 +15,7 @@ from operator import itemgetter
 from nmt.cleaning.normalize import normalize
 from nmt.cleaning.selection import select
 from nmt.cleaning.sentence_index import Pair, SentenceIndex, independent
-from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
+from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.languages import is_without_spaces
 from nmt.config.training import Config
 from nmt.corpora.pairs import count_pairs, empty_error, read_pairs, reader_of
@@ -48,8 +48,7 @@ def with_hold_outs(config: Config) -> Config:
     held_out = {name: files.model_copy(update={"holdout": _checked_size(name, files)})
                 for name, files in hold_outs.items() if sizes.get(name) != 0}  # fmt: skip
     if sizes.get("validation") == 0:
-        first = data.train[0].model_dump(include=set(CorpusFiles.model_fields))
-        held_out["validation"] = HeldOutFiles(**first, holdout=0)
+        held_out["validation"] = HeldOutFiles(**data.train[0].plain(), holdout=0)
     validation = held_out.get("validation", data.validation)
     tests = {name: held_out.get(f"test.{name}", files) for name, files in data.test.items()}
     settings = config.training
@@ -65,9 +64,7 @@ def with_hold_outs(config: Config) -> Config:
 
 def _missing(hold_outs: Mapping[str, HeldOutFiles]) -> dict[str, HeldOutFiles]:
     """The held-out sets without both files: not drawn yet, or by a process that was killed between the two."""
-    return {
-        name: files for name, files in hold_outs.items() if not (files.src_file.exists() and files.tgt_file.exists())
-    }
+    return {name: files for name, files in hold_outs.items() if not files.exist()}
 
 
 def _sizes(missing: Mapping[str, HeldOutFiles], num_pairs: int) -> dict[str, int]:

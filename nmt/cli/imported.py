@@ -39,7 +39,7 @@ def import_model(
     run_named(Path(imported.run).name).remember_as_latest()
     for note in imported.notes:
         log.warning(note)
-    show_result(as_json, imported, _lines(imported), link=imported.run)
+    show_result(as_json, imported.model_dump(), _lines(imported), link=imported.run)
 
 
 def _lines(imported: "ImportedRun") -> Iterator[str]:

@@ -147,6 +147,14 @@ class CorpusFiles(Section):
         assert file is not None, "validated"
         return file
 
+    def exist(self) -> bool:
+        """True if the files of both sides exist."""
+        return self.src_file.exists() and self.tgt_file.exists()
+
+    def plain(self) -> dict[str, Any]:
+        """The corpus as in a configuration, without the keys of training corpora and held-out sets."""
+        return self.model_dump(mode="json", include=set(CorpusFiles.model_fields))
+
     @property
     def columns(self) -> tuple[int | str, int | str]:
         """`src_column` and `tgt_column` of `pairs`, which are resolved in any loaded configuration."""

@@ -131,7 +131,8 @@ def shortest_codes(languages: Iterable[str]) -> dict[str, str]:
 
 def _detect_in_table(path: Path) -> DetectedCorpus:
     """Detect by a header that names languages, or source and target; without one, by columns 1 and 2."""
-    rows = _first_rows(path)
+    lines = list(itertools.islice(read_lines(path), 1))
+    rows = [line.split("\t") for line in lines] if pairs_format(path) == "tsv" else list(csv.reader(lines))
     header = [name.strip() for name in rows[0]] if rows else []
     detected = _detect_by_names(path, header)
     if detected is not None:
@@ -148,13 +149,6 @@ def _detect_in_table(path: Path) -> DetectedCorpus:
             "the columns: language codes (en, de) for the two texts, and anything for the others"
         )
     return DetectedCorpus(str(path), path, {})
-
-
-def _first_rows(path: Path) -> list[list[str]]:
-    lines = itertools.islice(read_lines(path), 1)
-    if pairs_format(path) == "tsv":
-        return [line.split("\t") for line in lines]
-    return list(csv.reader(f"{line}\n" for line in lines))
 
 
 def _detect_by_names(path: Path, names: Sequence[str]) -> DetectedCorpus | None:

@@ -12,7 +12,9 @@ import dataclasses
 import functools
 import io
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from io import BufferedReader
 from itertools import compress, islice, zip_longest
 from pathlib import Path
@@ -372,11 +374,17 @@ def over_blocks(
         return
     # Threads for numpy's matrix products, which are not needed here, cost memory.
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    pending: deque[tuple[Future[Result], int]] = deque()  # sent ahead, with the bytes of their blocks
     with Workers([prepare] * num_processes, environment) as workers:
-        yield from workers.answers(
-            blocks, lambda block: len(block.src) + len(block.tgt), lambda block: f"{task} {block.src_name}",
-            MAX_PENDING_BYTES,
-        )  # fmt: skip
+        for block in blocks:
+            size = len(block.src) + len(block.tgt)
+            while pending and (
+                len(pending) >= 2 * num_processes or size + sum(ahead for _, ahead in pending) > MAX_PENDING_BYTES
+            ):
+                yield pending.popleft()[0].result()
+            pending.append((workers.submit(block, f"{task} {block.src_name}"), size))
+        for future, _ in pending:
+            yield future.result()
 
 
 def name_of(files: CorpusFiles) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from nmt.config.source import SourceConfig
-from nmt.corpora.lines import Readable, line_blocks, opened
+from nmt.corpora.lines import Readable, count_lines, line_blocks, opened
 from nmt.decoding.source_text import Item
 from nmt.errors import ConfigError, DataError
 from nmt.system.console import progress_bar
@@ -70,10 +70,7 @@ def shard_of(path: Path, source: SourceConfig, name: str) -> Shard:
         raise ConfigError(f"--shard {name}: give I/N with I from 1 to N, such as from 1/16 to 16/16")
     if source.type == "text":
         with opened(path) as file:
-            total, end = 0, b"\n"
-            while data := file.read1(1 << 20):
-                total, end = total + data.count(b"\n"), data[-1:]
-            total += end != b"\n"
+            total = count_lines(file)
     else:
         from nmt.corpora.vectors import open_vectors  # imports numpy
 

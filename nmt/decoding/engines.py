@@ -100,6 +100,7 @@ def load_engine(
     engine: str = "auto",
     precision: str | None = None,
     configured_precision: str = "fp32",
+    own_process: bool = False,
 ) -> Engine:
     """Load the engine for a run, an export, or an ensemble of several runs.
 
@@ -108,7 +109,8 @@ def load_engine(
     it selects PyTorch, also, with a warning, for a run whose export cannot be loaded.
 
     Precisions apply to PyTorch alone, since an export has its own. A requested `precision` therefore selects PyTorch;
-    where an export is used, the log says that `configured_precision` is ignored.
+    where an export is used, the log says that `configured_precision` is ignored. With `own_process`, PyTorch is set up
+    for a process that does nothing else, as in `nmt.load`.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
@@ -126,7 +128,10 @@ def load_engine(
         again = export_again(runs[0], export.path.name.removeprefix("ctranslate2-")) if export else ""
         log.warning("%s; translated with PyTorch%s", error, again and f"; if it is damaged, {again}")
     from nmt.decoding.torch_engine import load_torch_engine  # imports torch
+    from nmt.system import devices
 
+    if own_process:
+        devices.configure_process()
     return load_torch_engine(runs, tokenizers, device, precision or configured_precision)
 
 

@@ -18,8 +18,8 @@ from nmt.config.formats import COMPRESSIONS
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.corpora.hashes import source_hash
-from nmt.corpora.lines import opened, read_lines
-from nmt.decoding.blocks import Beginning, HashedReader, Shard, source_blocks, text_blocks
+from nmt.corpora.lines import read_lines
+from nmt.decoding.blocks import Beginning, Shard, source_blocks, text_blocks
 from nmt.decoding.hypothesis import BEST, Request
 from nmt.decoding.parallel import LineTranslator
 from nmt.decoding.source_text import Item
@@ -185,11 +185,7 @@ def prefixes_identity(path: Path | None) -> str:
     """Return the path and hash of a file of prefixes, for `made_from`; `DataError` if it cannot be read."""
     if path is None or path.is_fifo():  # a pipe can be read only once
         return _as_text(path)
-    with opened(path) as file:
-        hashed = HashedReader(file)
-        while hashed.read1(1 << 20):
-            pass
-    return f"{_as_text(path)} {hashed.beginning().sha256}"
+    return f"{_as_text(path)} {Beginning.of(path, sys.maxsize).sha256}"
 
 
 def _as_text(path: Path | None) -> str:

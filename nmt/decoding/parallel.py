@@ -12,7 +12,7 @@ from nmt.decoding.hypothesis import BEST, Request
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation, Translator, with_prefixes
 from nmt.system.console import show_messages
-from nmt.system.processes import Workers, available_cores
+from nmt.system.processes import Workers, cores_to_use
 
 _Pending: TypeAlias = "Future[tuple[str, list[Translation]]]"
 _Block: TypeAlias = tuple[int, Sequence[Item], list[str] | None, Request]
@@ -29,7 +29,7 @@ class ParallelTranslator:
         prepare = [
             functools.partial(_translator_on, device, load_on, number == 0) for number, device in enumerate(devices)
         ]
-        threads = str(max(1, available_cores() // len(devices)))
+        threads = str(max(1, cores_to_use() // len(devices)))
         self._workers = Workers(prepare, {"OMP_NUM_THREADS": threads})
 
     def __enter__(self) -> "ParallelTranslator":

@@ -130,11 +130,7 @@ def load_scorer(
     runs = open_runs(models)
     configs = [run.inference_config() for run in runs]
     tokenizers, decoding = shared_tokenizers(runs), configs[0].decoding
-    loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision)
-    if own_process and loaded.name == "torch":
-        from nmt.system import devices  # imports torch
-
-        devices.configure_process()
+    loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision, own_process)
     max_tgt_length = min(config.model.max_positions for config in configs) - 1  # without <s>
     max_src_length = min(config.data.max_length for config in configs)
     encoder = source_encoder(configs[0].source, tokenizers.src, max_src_length, decoding, configs[0].data.src_lang)

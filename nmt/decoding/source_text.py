@@ -8,7 +8,7 @@ import itertools
 import operator
 import re
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from nmt.cleaning.casing import has_dotless_i, is_in_capitals, lowercase
 from nmt.config.inference import Copied, DecodingConfig
@@ -41,20 +41,8 @@ class PartedSource(NamedTuple):
     """The same parts as the model reads them; of length 0 for parts that are copied"""
 
 
-class SourceEncoder(Protocol):
-    """An encoder of sources into ids or vectors, as a model reads them."""
-
-    def in_parts(self, numbered: Sequence[tuple[int, Item]], by_sentence: bool) -> list[PartedSource]:
-        """Encode sources for translation: whole lines or, `by_sentence`, sentences; in smaller parts if too long.
-
-        The number of the first line that is too long is logged, and that of each source of vectors that is cut.
-        """
-
-    def encode(self, item: Item, place: str, used: str = "translated") -> EncodedSource:
-        """Return the ids of a line, without `</s>`, or vectors; of length 0 if there is nothing to translate.
-
-        A source that is cut is logged: its `place`, and that only the beginning is `used` (translated, read, ...).
-        """
+SourceEncoder: TypeAlias = "SourceText | SourceVectors"
+"""An encoder of sources into ids or vectors, as a model reads them."""
 
 
 def source_encoder(
@@ -74,7 +62,10 @@ class SourceVectors:
         self._max_length = max_length
 
     def encode(self, item: Item, place: str, used: str = "translated") -> "Vectors":
-        """As `SourceEncoder.encode`; `ConfigError` for text, and for vectors with another number of features."""
+        """The vectors, cut at the maximum; `ConfigError` for text, and for vectors with another number of features.
+
+        A cut is logged: the source's `place`, and that only the beginning is `used` (translated, read, ...).
+        """
         width = self._source.width
         if isinstance(item, str):
             raise ConfigError(f"this model reads {self._source.type}, not text; give it a file: --input FILE")
@@ -86,7 +77,7 @@ class SourceVectors:
         return item[: self._max_length]
 
     def in_parts(self, numbered: Sequence[tuple[int, Item]], by_sentence: bool) -> list[PartedSource]:
-        """As `SourceEncoder.in_parts`, with a single part for each; `ConfigError` as for `encode`."""
+        """Encode sources for translation, with a single part for each; as `encode` with their numbers."""
         return [PartedSource([Part("")], [self.encode(item, f"line {number}")]) for number, item in numbered]
 
 
@@ -114,7 +105,11 @@ class SourceText:
         self._reported = False
 
     def encode(self, item: Item, place: str, used: str = "translated") -> list[int]:
-        """As `SourceEncoder.encode`; `ConfigError` for vectors."""
+        """The ids of a line, without `</s>`, cut at the maximum; none if there is nothing to translate.
+
+        A cut is logged: the line's `place`, and that only the beginning is `used` (translated, read, ...).
+        `ConfigError` for vectors.
+        """
         tag, line = self._line(item, place)
         (ids,) = self._encoded([(tag, beginning(line, self._max_length))])
         if len(ids) > self._max_length:
@@ -129,7 +124,10 @@ class SourceText:
         return ids
 
     def in_parts(self, numbered: Sequence[tuple[int, Item]], by_sentence: bool) -> list[PartedSource]:
-        """As `SourceEncoder.in_parts`; `ConfigError` for vectors."""
+        """Encode lines for translation: whole or, `by_sentence`, in sentences; in smaller parts if too long.
+
+        The number of the first line that is too long is logged. `ConfigError` for vectors.
+        """
         lines = [self._tagged_parts(item, f"line {number}", by_sentence) for number, item in numbered]
         encoded = iter(self._ids_that_fit([(tag, part.text) for line in lines for tag, part in line]))
         sources = []

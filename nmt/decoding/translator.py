@@ -382,11 +382,7 @@ def load(
                 f"({config.model.max_positions})"
             )
     tokenizers = shared_tokenizers(runs, tgt_tag)
-    loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision)
-    if own_process and loaded.name == "torch":
-        from nmt.system import devices  # imports torch
-
-        devices.configure_process()
+    loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision, own_process)
     languages = (configs[0].data.src_lang, configs[0].data.tgt_lang)
     max_src_length = min(config.data.max_length for config in configs)
     return Translator(tokenizers, loaded, decoding, max_src_length, languages, configs[0].source)

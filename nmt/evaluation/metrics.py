@@ -21,13 +21,12 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
-from nmt.config.languages import base_language, is_without_spaces, script_of
+from nmt.config.languages import base_language, is_without_spaces, joins_sentences, script_of
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.errors import ConfigError, DataError, MissingExtraError, TrainingError, how_to_install
 
 _LANGUAGE_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 _DOWNLOADED_TOKENIZERS = ("spm", "flores101", "flores200", "spBLEU-1K")
-_HAN_OR_KANA = ("Hani", "Hans", "Hant", "Jpan")
 _COMET_COMMAND = "comet-score"
 _COMET_SCORE = re.compile(r"score:\s*(-?\d+(?:\.\d+)?)")
 
@@ -58,7 +57,7 @@ def make_metrics(
 
 def metric_names(settings: EvaluationConfig, tgt_lang: str) -> tuple[Metric, ...]:
     """The configured metrics, or the language's default ones."""
-    has_words = not is_without_spaces(tgt_lang) or script_of(tgt_lang) in _HAN_OR_KANA
+    has_words = not is_without_spaces(tgt_lang) or joins_sentences(tgt_lang)
     return settings.metrics or (("bleu", "chrf", "ter") if has_words else ("bleu", "chrf"))
 
 
@@ -86,7 +85,7 @@ def _make_metric(name: Metric, tgt_lang: str, tokenizer: BleuTokenizer, lowercas
     if name == "chrf++":
         return CHRF(word_order=2, lowercase=lowercase)
     if name == "ter":
-        by_character = script_of(tgt_lang) in _HAN_OR_KANA
+        by_character = joins_sentences(tgt_lang)
         return TER(normalized=by_character, asian_support=by_character)
     chosen = bleu_tokenizer(tgt_lang, tokenizer)
     try:
@@ -115,8 +114,10 @@ def score(
     return scores
 
 
-def check_comet() -> None:
-    """Raise `MissingExtraError` if there is no `comet-score` on the path."""
+def check_comet(num_references: int) -> None:
+    """Raise `MissingExtraError` without `comet-score` on the path; `ConfigError` unless there is one reference."""
+    if num_references != 1:
+        raise ConfigError(f"--comet: COMET reads one reference, and there are {num_references}; give one --ref")
     if shutil.which(_COMET_COMMAND) is None:
         raise MissingExtraError(
             f"--comet: there is no {_COMET_COMMAND} on the path; install unbabel-comet in an environment of its own, "
@@ -125,17 +126,12 @@ def check_comet() -> None:
 
 
 def comet_score(
-    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]], model: str | None = None
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], model: str | None = None
 ) -> float:
-    """The system score that `comet-score` prints, with its default model or another.
-
-    Raises `ConfigError` for several references, since COMET reads one, and `TrainingError` if the command fails.
-    """
-    if len(references) != 1:
-        raise ConfigError(f"--comet: COMET reads one reference, and there are {len(references)}; give one --ref")
+    """The system score that `comet-score` prints, with its default model or another; `TrainingError` if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("src", "hyp", "ref")]
-        for file, lines in zip(files, (sources, hypotheses, references[0]), strict=True):
+        for file, lines in zip(files, (sources, hypotheses, references), strict=True):
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
         src, hyp, ref = map(str, files)
         program = shutil.which(_COMET_COMMAND) or _COMET_COMMAND

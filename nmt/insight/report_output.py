@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from nmt.config.training import Config, Metric
+from nmt.corpora.pairs import name_of
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.insight.drawing import Chart, Curve, bars, curves
 from nmt.insight.pages import render
@@ -111,6 +112,7 @@ def _page(run: RunFolder, report: Report, charts: Sequence[Chart]) -> str:
         progression=tuple(_progression(history)),
         is_adapted=run.fine_tuned_file.is_file(),
         validation_name=_validation_name(report.config),
+        name_of=name_of,
     )
 
 

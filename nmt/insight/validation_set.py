@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nmt.config.inference import DecodingConfig
 from nmt.config.training import Config, Metric
 from nmt.corpora.vectors import source_names
-from nmt.decoding.source_text import SourceText
+from nmt.decoding.source_text import SourceEncoder, source_encoder
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.evaluation.buckets import Bucket, SentenceStatistics, SourceLengths, scores_by
@@ -55,7 +55,8 @@ class ReportedExample(NamedTuple):
     """T pieces."""
     attention: NDArray[np.float32]
     """(T, S): cross-attention, the mean over layers and heads; the rest of a row's sum of 1 is on the source's `</s>`.
-    Without rows if the model or its sources have none (`ValidationResult.no_attention`)."""
+    Without rows if the model or its sources have none (`ValidationResult.no_attention`), and for a line that was
+    translated in parts or copied."""
 
 
 class ValidationResult(NamedTuple):
@@ -100,13 +101,15 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     scores = chrf.sentence_scores()
     names = whole.src_lines() if source.type == "text" else source_names(data.validation.src_file, source)
     no_attention = _why_no_attention(config)
+    encoder = source_encoder(source, tokenizers.src, data.max_length, decoding, data.src_lang)
 
     def example(index: int) -> ReportedExample:
         name, item = names[numbers[index]], test_set.src[index]
         picture = "" if isinstance(item, str) or source.type != "images" else Picture.of(item).to_uri()
-        attention = _NO_ATTENTION if no_attention else _attention(name, config, tokenizers, engine, decoding)
+        line = numbers[index] + 1
+        attention = _NO_ATTENTION if no_attention else _attention(line, name, encoder, tokenizers, engine, decoding)
         return ReportedExample(
-            numbers[index] + 1, name, picture, test_set.references[0][index],
+            line, name, picture, test_set.references[0][index],
             result.hypotheses[index], scores[index], *attention,
         )  # fmt: skip
 
@@ -159,14 +162,17 @@ _NO_ATTENTION: _Attention = ((), (), np.zeros((0, 0), dtype=np.float32))
 
 
 def _attention(
-    line: str, config: Config, tokenizers: Tokenizers, engine: TorchEngine, decoding: DecodingConfig
+    number: int,
+    line: str,
+    encoder: SourceEncoder,
+    tokenizers: Tokenizers,
+    engine: TorchEngine,
+    decoding: DecodingConfig,
 ) -> _Attention:
-    """The pieces of a line and of its translation, and the attention between them; none for an empty line."""
-    data = config.data
-    source_text = SourceText(tokenizers.src, data.max_length, config.decoding.lower_capitals, data.src_lang)
-    ids = source_text.encode(line, "the validation set")
-    if not ids:
+    """The pieces of a line and of its translation, and the attention between them; none unless it is one part."""
+    ((_, encoded),) = encoder.in_parts([(number, line)], by_sentence=False)
+    if len(encoded) != 1 or not len(encoded[0]):
         return _NO_ATTENTION
-    tokens = engine.search([ids], decoding)[0][0].tokens
-    (weights,) = engine.attention([ids], [tokens])
-    return tuple(tokenizers.src.pieces(ids)), tuple(tokenizers.tgt.pieces(tokens)), weights
+    tokens = engine.search(encoded, decoding)[0][0].tokens
+    (weights,) = engine.attention(encoded, [tokens])
+    return tuple(tokenizers.src.pieces([*map(int, encoded[0])])), tuple(tokenizers.tgt.pieces(tokens)), weights

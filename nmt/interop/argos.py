@@ -9,6 +9,7 @@ space, and the length penalty is 0.2. `translate_as_argos` repeats these steps f
 """
 
 import dataclasses
+import functools
 import re
 import shutil
 import time
@@ -72,9 +73,6 @@ def export_argos(
     changes = PLAIN_SEARCH | {"length_penalty": LENGTH_PENALTY, "max_length": max_length, "min_length": 1}
     decodings = [config.decoding.model_copy(update=changes | {"beam_size": size}) for size in (1, BEAM_SIZE)]
 
-    def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
-        return translate_as_argos(package, lines, decoding.beam_size)
-
     with replacing(folder) as temporary:
         package = temporary / f"translate-{codes[0]}_{codes[1]}-{name}"
         (package / "model").mkdir(parents=True)
@@ -83,6 +81,7 @@ def export_argos(
         write_bytes(package / "sentencepiece.model", source_model)
         version = time.strftime("%Y.%m.%d", time.gmtime(run.model_file.stat().st_mtime))
         write_json(package / "metadata.json", metadata(codes, version))
+        translate = functools.partial(translate_as_argos, package)
         comparisons = verify(prepared, file, decodings, translate, False, remedy("argos", run, quantization))
         result = describe(run, folder, "argos", usage, comparisons, quantization, notes)
         write_text(package / "README.md", _readme(result, codes))
@@ -114,7 +113,7 @@ def metadata(codes: tuple[str, str], version: str) -> dict[str, Any]:
     }
 
 
-def translate_as_argos(package: Path, lines: Sequence[str], beam_size: int = BEAM_SIZE) -> list[str]:
+def translate_as_argos(package: Path, lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
     """Translate each line as one sentence; an empty line gives an empty one."""
     import sentencepiece
 
@@ -127,7 +126,7 @@ def translate_as_argos(package: Path, lines: Sequence[str], beam_size: int = BEA
         replace_unknowns=True,
         max_batch_size=BATCH_TOKENS,
         batch_type="tokens",
-        beam_size=beam_size,
+        beam_size=decoding.beam_size,
         num_hypotheses=1,
         length_penalty=LENGTH_PENALTY,
     )

@@ -9,6 +9,7 @@ ids already; their tensors and tokenizer files are exported unchanged.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,9 +63,6 @@ def export_huggingface(
         "tokenizer.batch_decode(ids, skip_special_tokens=True)",
     )
 
-    def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
-        return translate_with_transformers(temporary, lines, decoding)
-
     with replacing(folder) as temporary:
         temporary.mkdir()
         tensors = _tensors(prepared.model, architecture, sides)
@@ -72,6 +70,7 @@ def export_huggingface(
         write_json(temporary / "config.json", _config(architecture, sides))
         write_json(temporary / "generation_config.json", _generation(config, sides, tokenizers.tgt))
         _write_tokenizer(prepared, sides, temporary)
+        translate = functools.partial(translate_with_transformers, temporary)
         comparisons = verify(prepared, folder, decodings, translate, True if has_all else None)
         notes: tuple[str, ...] = ()
         if not has_all:

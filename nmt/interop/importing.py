@@ -15,7 +15,7 @@ from nmt.errors import ConfigError, RunError, import_extra
 from nmt.interop.marian_folder import BIN, SAFETENSORS, read_folder
 from nmt.interop.marian_model import MAX_POSITIONS, ImportedModel, imported_section
 from nmt.interop.marian_npz import read_archive
-from nmt.runs.folder import RunFolder, run_named
+from nmt.runs.folder import Recorded, RunFolder, run_named
 from nmt.runs.weights import write_weights
 from nmt.system.files import file_sha256, replacing, write_json, write_text
 from nmt.tokenizers.tokenizer import load_tokenizers
@@ -26,8 +26,7 @@ _READ = (".json", ".spm", ".md", ".yml", ".npz", ".safetensors", ".bin")
 _PAIR = re.compile(r"opus-mt-(?:tc-(?:big|base)-|big-)?([A-Za-z_]+)-([A-Za-z_]+)")
 
 
-@dataclasses.dataclass(frozen=True)
-class ImportedRun:
+class ImportedRun(Recorded):
     """An imported model: the content of its imported.json."""
 
     run: str
@@ -104,7 +103,7 @@ def import_model(
         found.tokenizer.save(new.tokenizer)
         tokenizers = load_tokenizers(new.tokenizer)
         sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
-        write_text(new.config_file, to_yaml(_config(found, languages, max(sizes), tokenizers.joint)))
+        write_text(new.config_file, to_yaml(_config(found, languages, max(sizes), tokenizers.joint, folder)))
         write_weights(found.weights, new.model_file)
         imported = ImportedRun(
             run=str(run.path),
@@ -121,18 +120,20 @@ def import_model(
             tgt_tag=found.tokenizer.tgt_tag,
             notes=found.notes,
         )
-        write_json(new.path / "imported.json", dataclasses.asdict(imported))
+        write_json(new.path / "imported.json", imported.model_dump())
     return imported
 
 
-def _config(found: ImportedModel, languages: tuple[str, str], vocab_size: int, joint: bool) -> InferenceConfig:
+def _config(
+    found: ImportedModel, languages: tuple[str, str], vocab_size: int, joint: bool, folder: Path
+) -> InferenceConfig:
     longest = MAX_POSITIONS - 1
     decoding = {"max_length": longest, **found.decoding}
     return InferenceConfig(
         data=TextConfig(src_lang=languages[0], tgt_lang=languages[1], max_length=longest),
         tokenizer=TokenizerConfig(type="marian", vocab_size=vocab_size, joint=joint, byte_fallback=False),
         model=found.model,
-        decoding=imported_section(DecodingConfig, decoding, Path("generation_config.json")),
+        decoding=imported_section(DecodingConfig, decoding, folder),
     )
 
 

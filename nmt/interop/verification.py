@@ -16,9 +16,10 @@ from nmt.decoding.translator import load
 from nmt.errors import ConfigError, DataError, ExportError, RunError
 from nmt.evaluation.evaluate import TestSet, choose_test_sets, corpus_test_set, evaluate, read_test_set
 from nmt.evaluation.metrics import Score, make_metrics, score
+from nmt.interop.importing import ImportedRun
 from nmt.models.transformer import Transformer
 from nmt.runs.exports import ModelFile
-from nmt.runs.folder import Recorded, RunFolder, find_run
+from nmt.runs.folder import RunFolder, find_run
 from nmt.system.devices import choose_device
 from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
 from nmt.training.record import read_record
@@ -214,19 +215,11 @@ def describe(
     )
 
 
-class _Imported(Recorded):
-    """The origin of a model in imported.json."""
-
-    name: str
-    files: dict[str, str]
-    license: str | None
-
-
 def base_of(run: RunFolder) -> Base | None:
     """The model from which a run was imported, or from which its training started; None for random weights."""
     file = run.path / "imported.json"
     if file.is_file():
-        imported = _Imported.read(file, "import the model again")
+        imported = ImportedRun.read(file, "import the model again")
         return Base(imported.name, imported.files, imported.license or UNKNOWN_LICENSE)
     record = read_record(run)
     if record is None or record.init_from is None:

@@ -36,10 +36,6 @@ class Joined(NamedTuple):
         src_starts, tgt_starts = (tensor.to(device, non_blocking=True) for tensor in self[:2])
         return Joined(src_starts, tgt_starts, self.max_length)
 
-    def pin_memory(self) -> "Joined":
-        """The starts in pinned memory, from which a GPU can copy directly."""
-        return Joined(self.src_starts.pin_memory(), self.tgt_starts.pin_memory(), self.max_length)
-
 
 class Spans(NamedTuple):
     """In place of a mask: sentence p of the queries may attend to sentence p of the keys, over all rows."""

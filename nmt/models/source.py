@@ -44,11 +44,6 @@ class Source(NamedTuple):
         values, mask = (tensor.to(device, non_blocking=True) for tensor in self[:2])
         return Source(values, mask, None if self.joined is None else self.joined.to(device))
 
-    def pin_memory(self) -> "Source":
-        """The source in pinned memory, from which a GPU can copy directly."""
-        values, mask = (tensor.pin_memory() for tensor in self[:2])
-        return Source(values, mask, None if self.joined is None else self.joined.pin_memory())
-
     def repeat(self, times: int) -> "Source":
         """The batch repeated along its first dimension: (times * B, S)."""
         return Source(self.values.repeat(times, *[1] * (self.values.ndim - 1)), self.mask.repeat(times, 1), self.joined)
@@ -56,7 +51,7 @@ class Source(NamedTuple):
 
 def source_of(sequences: Sequence[Row], special: PaddingIds) -> Source:
     """The padded source of sentences of ids, which come without `</s>`, or of vectors (S, F)."""
-    return ragged_source(*_ragged(sequences), special)
+    return ragged_source(*ragged(sequences), special)
 
 
 def ragged_source(values: NDArray[Any], lengths: NDArray[np.integer], special: PaddingIds) -> Source:
@@ -72,7 +67,7 @@ def ragged_source(values: NDArray[Any], lengths: NDArray[np.integer], special: P
 
 def pad(sequences: Sequence[Row], pad_id: int, first: Sequence[int] = (), last: Sequence[int] = ()) -> Tensor:
     """Stack id sequences as (B, longest) int64, each between `first` and `last`, with `pad_id` at the end."""
-    return pad_ragged(*_ragged(sequences), pad_id, first, last)
+    return pad_ragged(*ragged(sequences), pad_id, first, last)
 
 
 def pad_ragged(
@@ -92,7 +87,8 @@ def pad_ragged(
     return torch.from_numpy(padded)
 
 
-def _ragged(sequences: Sequence[Row]) -> tuple[NDArray[Any], NDArray[np.integer]]:
+def ragged(sequences: Sequence[Row]) -> tuple[NDArray[Any], NDArray[np.integer]]:
+    """The sequences in one array, and the length of each."""
     rows = [row if isinstance(row, np.ndarray) else np.array(row, dtype=np.int64) for row in sequences]
     return np.concatenate(rows), np.array([*map(len, rows)])
 

@@ -125,13 +125,17 @@ def write_plan(
     text, tests, drawn = _general_text(base, keep, file.stem, languages, own_tests)
     new = _unused_name("new", own_tests)
     held_out = {"holdout": _size(pairs, NEW_SHARE, MAX_NEW)}
-    section: dict[str, Any] = {"train": [*map(_dump, new_text)], "src_lang": languages[0], "tgt_lang": languages[1]}
+    section: dict[str, Any] = {
+        "train": [files.plain() for files in new_text],
+        "src_lang": languages[0],
+        "tgt_lang": languages[1],
+    }
     section["cleaning"] = CleaningConfig.recommended().model_dump(mode="json", exclude_unset=True)
     section |= {"validation": held_out, "test": {new: dict(held_out)}}
     if text:
         section["replay"] = _share_of_pairs(new_text, text)
     if drawn is not None:
-        section["train"] += [{**_dump(files), "replayed": True} for files in text]
+        section["train"] += [{**files.plain(), "replayed": True} for files in text]
         section["test"][tests[0]] = drawn
     updates = max(MIN_UPDATES, min(MAX_UPDATES, 100 * round(pairs * UPDATES_PER_PAIR / 100)))
     training: dict[str, Any] = {"init_from": str(base.path), **TRAINING, "max_steps": updates}
@@ -152,12 +156,12 @@ def _general_text(
     The text is that of `keep`, or else the training text of the base model. Test sets of the base run count if they
     still exist.
     """
-    tests = tuple(name for name, files in own.items() if _exists(files))
+    tests = tuple(name for name, files in own.items() if files.exist())
     if keep:
         files, name = discover(keep, None, None, *languages).files, _unused_name("general", own)
         return files, (name, *tests), _held_out(files, f"{stem}.{name}", languages)
     text = base.config().data.train if base.has_training_config() else ()
-    if not all(map(_exists, text)):
+    if not all(files.exist() for files in text):
         text = ()
     if not tests:
         log.warning(
@@ -218,22 +222,12 @@ def _unused_name(name: str, taken: Collection[str]) -> str:
     return next(free for free in chain([name], (f"{name}{number}" for number in count(2))) if free not in taken)
 
 
-def _dump(files: CorpusFiles) -> dict[str, Any]:
-    """A corpus as in a configuration, without the keys of held-out sets and training corpora."""
-    dumped: dict[str, Any] = files.model_dump(mode="json", include=set(CorpusFiles.model_fields))
-    return dumped
-
-
-def _exists(files: CorpusFiles) -> bool:
-    return files.src_file.exists() and files.tgt_file.exists()
-
-
 def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, str]) -> dict[str, Any]:
     """A test set of general text, drawn as any held-out set and written to the current folder."""
     src, tgt = languages if languages[0] != languages[1] else (f"src.{languages[0]}", f"tgt.{languages[1]}")
     size = _size(count_pairs(general), GENERAL_SHARE, MAX_GENERAL)
     data = {
-        "train": [_dump(files) for files in general],
+        "train": [files.plain() for files in general],
         "src_lang": languages[0],
         "tgt_lang": languages[1],
         "validation": {"holdout": size, "src": f"{stem}.{src}", "tgt": f"{stem}.{tgt}"},
@@ -243,7 +237,7 @@ def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, s
         drawn = with_hold_outs(config).data.validation
     except ConfigError as error:
         raise DataError(f"general text: {error}") from None
-    return _dump(drawn)
+    return drawn.plain()
 
 
 def average_with_base(base: RunFolder, run: RunFolder) -> bool:

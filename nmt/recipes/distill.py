@@ -43,7 +43,6 @@ from nmt.training.start import train_in_processes
 MAX_LEARNED = 0.5
 """The share of a held-out set that a teacher may have learned. Some short sentences are in any training text by
 chance."""
-_FILES = set(CorpusFiles.model_fields)
 
 
 def write_student(
@@ -191,7 +190,8 @@ def _corpora(
         src, tgt = f"text/real/{src_name}", f"text/real/{tgt_name}"
         if not (folder / src).stat().st_size:
             continue  # no pair is left
-        keys = files.model_dump(mode="json", exclude=_FILES, exclude_defaults=True)  # such as its weight
+        # Such as its weight.
+        keys = files.model_dump(mode="json", exclude=set(CorpusFiles.model_fields), exclude_defaults=True)
         real.append({**keys, "src": src, "tgt": tgt})
         translations = folder / f"text/translated/{number}.jsonl"
         _translate(runs, folder / src, translations, n_best)
@@ -244,7 +244,7 @@ def choose(translations: Path, references: Path) -> tuple[list[str], list[str]]:
 def _sections(config: Config, data: DataConfig, corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The user's configuration with these corpora and its held-out text as files, of which no pair is learned."""
     sections: dict[str, Any] = config.model_dump(mode="json", exclude_unset=True)
-    held_out = {name: files.model_dump(mode="json", include=_FILES) for name, files in data.held_out.items()}
+    held_out = {name: files.plain() for name, files in data.held_out.items()}
     sections["data"] |= {
         "train": corpora,
         "src_lang": data.src_lang,

@@ -207,11 +207,8 @@ def starting_config(
         *_training(row, plan),
         *_decoding(inspection, tokens),
     ]
-    return "\n".join([*_head(corpora, inspection, output, plan), *(_line(*line) for line in sections)]) + "\n"
-
-
-def _line(setting: str, comment: str) -> str:
-    return f"{setting:<{_COMMENT_COLUMN}}  # {comment}" if comment else setting
+    lines = [f"{setting:<{_COMMENT_COLUMN}}  # {comment}" if comment else setting for setting, comment in sections]
+    return "\n".join([*_head(corpora, inspection, output, plan), *lines]) + "\n"
 
 
 def _head(corpora: Corpora, inspection: Inspection, output: Path, plan: TimedRow | None) -> Iterator[str]:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nmt.config.corpus import CorpusFiles
 from nmt.config.data import DataConfig
 from nmt.config.inference import InferenceConfig
 from nmt.config.languages import language_suffix
@@ -142,12 +141,7 @@ def _untrained_text(data: DataConfig, is_resumed: bool) -> list[dict[str, Any]]:
     Forgetting is measured with it, and the new run's corpora may hold it: with `data.replay` they do.
     """
     texts = data.exclude if is_resumed else data.excluded_from_training
-    keys = set(CorpusFiles.model_fields)
-    return [
-        files.model_dump(mode="json", include=keys)
-        for files in texts
-        if is_resumed or (files.src_file.exists() and files.tgt_file.exists())
-    ]
+    return [files.plain() for files in texts if is_resumed or files.exist()]
 
 
 def _fill_in_training(training: dict[str, Any], recorded: TrainingConfig | None) -> None:

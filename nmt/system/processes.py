@@ -18,8 +18,7 @@ import queue
 import signal
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -35,6 +34,9 @@ SentencePiece use the other cores."""
 MIN_PAIRS = 20_000  # with fewer, starting processes takes longer than the work
 
 GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+"""Signals that end a training; if several have been received, the first in this order is reported."""
 
 WRITER_EXITED = (EOFError, pickle.UnpicklingError)
 """Exceptions of pickle when the writer has exited, before a message or in the middle of one."""
@@ -149,22 +151,6 @@ class Workers(Generic[Request, Answer]):
         the worker dies.
         """
         return self._pool.submit(self._ask, request, task)
-
-    def answers(
-        self, requests: Iterable[Request], size: Callable[[Request], int], task: Callable[[Request], str], room: int
-    ) -> Iterator[Answer]:
-        """The answers to requests, in order. At most two requests for each worker are sent ahead, of `room` in all.
-
-        `size` gives what a request takes of `room`, `task` what `submit` says about it.
-        """
-        pending: deque[tuple[Future[Answer], int]] = deque()
-        for request in requests:
-            own = size(request)
-            while pending and (len(pending) >= 2 * len(self) or own + sum(ahead for _, ahead in pending) > room):
-                yield pending.popleft()[0].result()
-            pending.append((self.submit(request, task(request)), own))
-        for future, _ in pending:
-            yield future.result()
 
     def _ask(self, request: Request, task: str) -> Answer:
         process, prepare = self._idle.get()  # never waits: there are as many threads as processes

@@ -24,8 +24,7 @@ from torch.distributed.elastic.utils.distributed import create_c10d_store
 from nmt.config.training import TrainingConfig
 from nmt.errors import ConfigError
 from nmt.system.devices import choose_device
-from nmt.system.processes import cores_to_use
-from nmt.training.stopping import SIGNALS
+from nmt.system.processes import SIGNALS, cores_to_use
 
 # Padded tokens of a part: with fewer, one process with all threads is faster than a process a core (docs/lab/speed.md).
 MIN_PART_TOKENS = 1_000

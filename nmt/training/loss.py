@@ -91,7 +91,7 @@ def plain_sums(
     """
     passes = 2 if r_drop else 1
     rows = states.reshape(passes, -1, states.shape[1])  # (passes, N, D)
-    size = max(MIN_CHUNK, chunk_rows(len(weight), states.device) // passes)
+    size = chunk_rows(passes * len(weight), states.device)
     chunks = zip(torch.split(rows, size, 1), torch.split(targets, size), strict=True)
     settings = weight, bias, label_smoothing, r_drop
     parts = [checkpoint(_plain_chunk, *chunk, *settings, use_reentrant=False) for chunk in chunks]
@@ -155,7 +155,7 @@ class _FusedSums(torch.autograd.Function):
         of_chunk = _compiled(_two_passes if alpha else _one_pass, backend)
         share = 1.0 - label_smoothing  # additional probability of the target
         uniform = label_smoothing / len(weight)  # probability of every word
-        size = max(MIN_CHUNK, chunk_rows(len(weight), states.device) // passes)
+        size = chunk_rows(passes * len(weight), states.device)
         sums = states.new_zeros(3, dtype=torch.float32)  # of lse, of the targets' logits, of the divergences
         d_states = torch.empty_like(states)  # (passes * N, D)
         d_weight = torch.zeros_like(weight, dtype=torch.float32)  # (V, D)

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,15 @@ class IntervalSums:
     def exclude(self, seconds: float) -> None:
         """Exclude time that was not spent on updates."""
         self._start += seconds
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Exclude the time of the block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.exclude(time.perf_counter() - start)
 
     def seconds(self) -> float:
         """Time since the last `read`."""

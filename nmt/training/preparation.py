@@ -144,7 +144,8 @@ def _lexicon(config: Config, corpus: EncodedCorpus, tokenizers: Tokenizers) -> L
 
 def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> None:
     """`ConfigError` if torch cannot train an LSTM in bf16 here: oneDNN needs CPU instructions for it."""
-    if getattr(config.model, "cell", None) != "lstm" or (device.type, dtype) != ("cpu", torch.bfloat16):
+    is_lstm = config.model.architecture == "rnn" and config.model.cell == "lstm"
+    if not is_lstm or (device.type, dtype) != ("cpu", torch.bfloat16):
         return
     try:
         with torch.autocast("cpu", dtype):

@@ -10,9 +10,7 @@ from nmt.config.training import TrainingConfig
 from nmt.errors import InterruptedTrainingError, NmtError, TrainingError, is_out_of_memory
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import Progress
-
-# If several have been received, the first in this order is reported.
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+from nmt.system.processes import SIGNALS
 
 
 class Limit(NamedTuple):

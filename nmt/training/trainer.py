@@ -19,6 +19,7 @@ from nmt.runs.history import Progress
 from nmt.runs.weights import load_checkpoint, replace_progress, retain, save_checkpoint
 from nmt.system.console import log
 from nmt.system.distributed import ALONE, Ranks
+from nmt.system.processes import SIGNALS
 from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, resolve_joined
@@ -29,7 +30,7 @@ from nmt.training.monitor import IntervalSums, Monitor
 from nmt.training.optimization import clear_rows, clip_and_step, freeze, keep_rows, learning_rate, make_optimizer
 from nmt.training.preparation import TrainingInputs, announce_duration
 from nmt.training.resuming import adopt_changes, check_same_corpus, validation_key
-from nmt.training.stopping import SIGNALS, Signals, Stopped, interruption, seconds_left, stop_reason, total_steps
+from nmt.training.stopping import Signals, Stopped, interruption, seconds_left, stop_reason, total_steps
 from nmt.training.validation import Validator
 
 
@@ -243,8 +244,8 @@ class Trainer:
 
         With one process, a signal ends the validation, and the resumed run repeats it; several processes complete it.
         """
-        start, progress = time.perf_counter(), self.progress
-        with contextlib.nullcontext() if self.averaged is None else exchanged(self.model, self.averaged):
+        progress, average = self.progress, self.averaged
+        with self.interval.paused(), contextlib.nullcontext() if average is None else exchanged(self.model, average):
             try:
                 with self.signals.ending_the_block() if self.ranks.size == 1 else contextlib.nullcontext():
                     scores = self.validator.scores()
@@ -259,7 +260,6 @@ class Trainer:
         is_best = is_best and self.config.training.best_metric is not None
         self.monitor.validation(progress, scores, is_best, self.validator.example)
         self._save()
-        self.interval.exclude(time.perf_counter() - start)
 
     def _save(self) -> None:
         """Write a checkpoint, unless the same one exists, and remove those no longer needed."""
@@ -268,16 +268,17 @@ class Trainer:
             return
         self._report_skipped()
         progress.interval = self.interval.state()
-        if self.ranks.is_main:
-            self.monitor.flush()
-            folder = self.folder.checkpoints / str(progress.step)
-            if self.saved[0] == progress.step:  # due to the clock or a signal, before the validation
-                replace_progress(folder, progress, self.scaler)
-            else:
-                save_checkpoint(folder, self.model, self.optimizer, self.scaler, progress, self.averaged)
-            retain(self.folder.checkpoints, self.config.training.keep_checkpoints, {progress.best_step})
-        self.saved, self.saved_at = now, progress.seconds
-        self.ranks.wait()
+        with self.interval.paused():
+            if self.ranks.is_main:
+                self.monitor.flush()
+                folder = self.folder.checkpoints / str(progress.step)
+                if self.saved[0] == progress.step:  # due to the clock or a signal, before the validation
+                    replace_progress(folder, progress, self.scaler)
+                else:
+                    save_checkpoint(folder, self.model, self.optimizer, self.scaler, progress, self.averaged)
+                retain(self.folder.checkpoints, self.config.training.keep_checkpoints, {progress.best_step})
+            self.saved, self.saved_at = now, progress.seconds
+            self.ranks.wait()
 
     def _agree(self, num_tokens: int) -> tuple[int, bool]:
         """Exchange between processes before each update: the sum of the tokens, and whether to save a checkpoint.

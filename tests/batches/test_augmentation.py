@@ -1,6 +1,5 @@
 """Augmentation of training pairs: what it changes, what it depends on, and how large it makes a batch."""
 
-import dataclasses
 import itertools
 import multiprocessing
 import os
@@ -494,8 +493,7 @@ def test_workers_make_the_same_batches_with_every_start_method(
     assert f"{'ForkServer' if method == 'as chosen' and sys.platform == 'linux' else 'Spawn'}Process" in str(worker)
     here = [loader.dataset[key] for key in loader.sampler]
     for one, other in zip([first, *made], here, strict=True):
-        for field in dataclasses.fields(one):
-            ours, theirs = getattr(one, field.name), getattr(other, field.name)
+        for ours, theirs in zip(one, other, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 

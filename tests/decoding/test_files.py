@@ -242,6 +242,15 @@ def parallel(monkeypatch: pytest.MonkeyPatch) -> ParallelTranslator:
     return ParallelTranslator(functools.partial(nmt.load), ["cpu", "cpu"])
 
 
+def test_several_devices_share_the_threads_that_the_user_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    environments: list[dict[str, str]] = []
+    monkeypatch.setattr("nmt.decoding.parallel.Workers", lambda _, environment: environments.append(environment))
+    for threads in ("6", "1"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        ParallelTranslator(functools.partial(nmt.load), ["cpu", "cpu"])
+    assert environments == [{"OMP_NUM_THREADS": "3"}, {"OMP_NUM_THREADS": "1"}]
+
+
 def test_several_devices_answer_a_block_before_the_next_is_there(parallel: ParallelTranslator) -> None:
     answered: list[str] = []
 

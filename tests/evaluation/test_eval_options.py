@@ -154,6 +154,7 @@ def test_comet_is_the_users_own_command(
     code, _, err = cli(*command, "--comet-model", "broken")
     assert code == 3
     assert_says(err, "nmt: --comet: ", "no such model")
+    monkeypatch.setattr("nmt.evaluation.evaluate.evaluate_file", None)  # refused before anything is scored
     code, _, err = cli(*command, "--ref", str(ref))
     assert (code, "COMET reads one reference, and there are 2" in err) == (2, True)
 

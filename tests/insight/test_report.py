@@ -386,6 +386,19 @@ def test_examples_and_their_attention_are_the_models(reported: RunFolder) -> Non
         np.testing.assert_allclose(shown, np.where(expected < 0.02, 0, expected), atol=0.0051)
 
 
+def test_copied_lines_and_lines_in_parts_have_no_attention(reported: RunFolder) -> None:
+    config, tokenizers = reported.config(), load_tokenizers(reported.tokenizer)
+    engine = TorchEngine(load_model(reported, tokenizers).eval(), tokenizers)
+    copying = config.decoding.model_copy(update={"copied": ("numbers",)})
+    shorter = config.data.model_copy(update={"max_length": 5})
+    for changed, longest in (({"decoding": copying}, 0), ({"data": shorter}, 5)):
+        validation = translate_validation_set(config.model_copy(update=changed), tokenizers, engine)
+        for example in [one for kind in validation.examples.values() for one in kind]:
+            words = example.src.split()
+            assert example.src_tokens == (tuple(words) if len(words) <= longest else ())
+            assert example.attention.shape == (len(example.tgt_tokens), len(example.src_tokens))
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 12, 13, 40])
 def test_best_worst_and_typical(count: int) -> None:
     random = Random(count)
@@ -532,11 +545,14 @@ def test_scores_of_another_text_or_another_configuration_are_not_the_runs(
 def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
     run.record_file.unlink()
     config = run.config_file.read_text()
-    run.config_file.write_text(config.replace("/val.en", "/gone.en"))
+    one_file = re.sub(r"src: \S+/train\.en\n +tgt: \S+", "pairs: /gone/train.tsv", config, count=1)
+    run.config_file.write_text(one_file.replace("/val.en", "/gone.en"))
     run.metrics_file.unlink()
     text = text_after_report(cli)
     assert "There are no test scores yet" in text
-    assert "Not recorded: this run has no training.json" in text
+    assert "Not recorded: this run has no training.json. Its configuration names these training files: /gone/train" in (
+        " ".join(text.split())
+    )
     assert "Not recorded: there is no metrics.jsonl" in text
     assert "The validation set was not translated: " in text
     averaged = {"average": "a", "runs": ["/home/ada/runs/one", "runs/two"], "run_scores": [], "average_scores": {}}

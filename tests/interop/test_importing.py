@@ -25,7 +25,7 @@ from marian_models import TAGS, sentences, spm, vocabulary, write_folder
 from safetensors.torch import load_file
 
 import nmt
-from nmt.batches.augmentation import Augmentation, ragged
+from nmt.batches.augmentation import Augmentation
 from nmt.cleaning.casing import lowercase, title_case, without_punctuation
 from nmt.config.inference import DecodingConfig
 from nmt.config.training import Config
@@ -37,6 +37,7 @@ from nmt.interop.importing import import_model
 from nmt.interop.marian_model import hugging_face_names
 from nmt.interop.marian_npz import read_pieces
 from nmt.models.embeddings import sinusoidal_positions
+from nmt.models.source import ragged
 from nmt.models.transformer import Transformer
 from nmt.runs.folder import RunFolder, open_run
 from nmt.tokenizers.tokenizer import load_tokenizers
@@ -575,6 +576,10 @@ BROKEN_MARIAN: dict[str, tuple[Callable[[Path], None], str]] = {
         broken_marian(lambda folder, arrays: arrays.update(Wemb=np.float32(1))), r"the shape of src_embedding\.weight"
     ),
     "a damaged member": (compressed_and_damaged, r"model\.npz: cannot be read as a Marian model"),
+    "too many beams": (
+        written("decoder.yml", "models: [model.npz]\nvocabs: [vocab.yml, vocab.yml]\nbeam-size: 5000\n"),
+        r"^opus: beam_size: .* 1000, and it says '5000'",
+    ),
     "not YAML": (written("vocab.yml", "[\n"), r"vocab\.yml: cannot be read as a vocabulary"),
 }  # fmt: skip
 

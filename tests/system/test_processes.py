@@ -72,8 +72,8 @@ def test_a_process_that_ends_within_its_answer_is_named(tmp_path: Path, monkeypa
 def test_a_process_is_given_more_than_a_command_line_holds() -> None:
     prepare = functools.partial(functools.partial, bytes.endswith, bytes(1 << 20))
     with Workers[bytes, bool]([prepare, prepare], {}) as workers:
-        answers = workers.answers([bytes(8), b"other", bytes(1 << 19)], size=len, task=repr, room=1 << 22)
-        assert list(answers) == [True, False, True]
+        answers = [workers.submit(request, "read bytes") for request in (bytes(8), b"other", bytes(1 << 19))]
+        assert [answer.result() for answer in answers] == [True, False, True]
 
 
 @pytest.mark.skipif(not Path("/proc/self/cgroup").is_file(), reason="Linux has control groups")

@@ -496,7 +496,7 @@ def test_a_mixture_is_trained_on_and_announced(copy_task: Path, capsys: pytest.C
     assert (progress.epoch, progress.tgt_tokens) == (2, expected)
 
 
-def test_the_start_of_a_training_is_no_part_of_its_updates(
+def test_start_and_validations_are_no_part_of_the_updates(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Clock:
@@ -518,6 +518,7 @@ def test_the_start_of_a_training_is_no_part_of_its_updates(
     monkeypatch.setattr(nmt.training.trainer, "time", clock)
     monkeypatch.setattr(nmt.training.monitor, "time", clock)
     taking(nmt.training.start, "announce", 100)
+    taking(Validator, "scores", 100)
     for steps in (15, 30):
         taking(Trainer, "update", 2)  # the second one, which resumes within an interval, takes 4 seconds an update
         train(load_config(copy_task, ["training.log_every=20", f"training.max_steps={steps}"]), run_named("run"))
