@@ -39,7 +39,7 @@ def discover(
     ends of names, headers, fields, or the attributes of a TMX. Raises `ConfigError` where something is missing or
     several readings are possible, and `DataError` for a file that cannot be read.
     """
-    given = (_checked("--src-lang", src_lang), _checked("--tgt-lang", tgt_lang))
+    given = (checked_language("--src-lang", src_lang), checked_language("--tgt-lang", tgt_lang))
     if given[0] and given[0] == given[1]:
         raise ConfigError(f"--src-lang and --tgt-lang are both {given[0]}")
     detected = [*_two_texts(src, tgt, given), *_arguments(corpora)]
@@ -54,7 +54,8 @@ def discover(
     return Corpora(*languages, tuple(files))
 
 
-def _checked(option: str, code: str | None) -> str:
+def checked_language(option: str, code: str | None) -> str:
+    """The code that an option gives in standard case, or "" for none; `ConfigError` if it is no language code."""
     if not code:
         return ""
     try:

@@ -248,14 +248,6 @@ class SearchTree(NamedTuple):
     best: int | None
     """The finished node that the search returns first; None if there is none."""
 
-    def tokens(self, node: Node) -> tuple[int, ...]:
-        """The ids from the root's first child to the node, `</s>` included."""
-        ids = []
-        while node.parent is not None:
-            ids.append(node.token_id)
-            node = self.nodes[node.parent]
-        return tuple(reversed(ids))
-
 
 class TracedStep(NamedTuple):
     """A step of a beam search for one sentence."""

@@ -11,9 +11,10 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from nmt.config.corpus import CorpusFiles
 from nmt.config.formats import PAIRS_FORMATS, pairs_format
 from nmt.config.inference import DecodingConfig
-from nmt.config.languages import check_language, language_suffix
+from nmt.config.languages import language_suffix
 from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import Metric
+from nmt.corpora.discovery import checked_language
 from nmt.corpora.hashes import lines_key, side_key
 from nmt.corpora.pairs import Side, sides_of
 from nmt.decoding.hypothesis import BEST, Request, Sampling
@@ -232,7 +233,4 @@ def reference_language(given: str | None, known: str) -> str:
     """
     if not (given or known):
         raise ConfigError("the language of the references is not known; add --tgt-lang, for example --tgt-lang de")
-    try:
-        return check_language(given or known)
-    except ValueError as error:
-        raise ConfigError(f"--tgt-lang: {error}") from None
+    return checked_language("--tgt-lang", given or known)

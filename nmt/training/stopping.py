@@ -27,12 +27,6 @@ def reached(progress: Progress, settings: TrainingConfig) -> Limit | None:
     return Limit(limits[0].reason, " ".join(limit.to_continue for limit in limits)) if limits else None
 
 
-def stop_reason(progress: Progress, settings: TrainingConfig) -> str:
-    """The limit that a training has reached, in words, or ''."""
-    limit = reached(progress, settings)
-    return limit.reason if limit else ""
-
-
 def _all_reached(progress: Progress, settings: TrainingConfig) -> Iterator[Limit]:
     steps, epochs, minutes, patience = settings.max_steps, settings.max_epochs, settings.max_minutes, settings.patience
     if steps is not None and progress.step >= steps:

@@ -30,7 +30,7 @@ from nmt.training.monitor import IntervalSums, Monitor
 from nmt.training.optimization import clear_rows, clip_and_step, freeze, keep_rows, learning_rate, make_optimizer
 from nmt.training.preparation import TrainingInputs, announce_duration
 from nmt.training.resuming import adopt_changes, check_same_corpus, validation_key
-from nmt.training.stopping import Signals, Stopped, interruption, seconds_left, stop_reason, total_steps
+from nmt.training.stopping import Signals, Stopped, interruption, reached, seconds_left, total_steps
 from nmt.training.validation import Validator
 
 
@@ -129,13 +129,14 @@ class Trainer:
                 if not self.stopped_by and self.progress.validated_step != self.progress.step:
                     self._validate()
                     self._agree(0)
-                reason = stop_reason(self.progress, settings)
-                if self.stopped_by and not (reason and self.progress.validated_step == self.progress.step):
+                limit = reached(self.progress, settings)
+                if self.stopped_by and not (limit and self.progress.validated_step == self.progress.step):
                     self._save()
                     raise interruption(self.stopped_by, self.progress.step, self.folder)
         finally:
             self.monitor.close()
-        self.monitor.finished(reason, self.progress, settings.best_metric, self.folder)
+        assert limit is not None, "it has ended, and no signal has stopped it"
+        self.monitor.finished(limit.reason, self.progress, settings.best_metric, self.folder)
 
     @property
     def captures(self) -> bool:
@@ -154,7 +155,7 @@ class Trainer:
             plan = self.feed.plan(progress.epoch)
             for share in self.feed.rest_of_epoch(plan, progress.epoch, progress.batch):
                 num_tokens, save_is_due = self._agree(share.num_tokens)
-                if self.stopped_by or stop_reason(progress, self.config.training):
+                if self.stopped_by or reached(progress, self.config.training):
                     return
                 if save_is_due:
                     self._save()

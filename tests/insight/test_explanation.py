@@ -18,6 +18,7 @@ from test_search import Prefix, lively_model, next_log_probs, random_sentences
 from test_transformer import make_model
 
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
+from nmt.decoding.beam_search import Node, SearchTree
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.errors import ConfigError, RunError
 from nmt.insight.attention import KINDS, attention_maps, word_at
@@ -68,6 +69,13 @@ def test_a_pairs_maps_are_torchs_of_the_padded_batch(
                 expected = batch[f"{side}.{layer}.{name}"][row, :, :queries, :keys]
                 np.testing.assert_allclose(of_layer, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
         assert (np.triu(maps.decoder, 1) == 0).all()
+
+
+def tokens_to(tree: SearchTree, node: Node) -> tuple[int, ...]:
+    """The ids from the root's first child to the node, `</s>` included."""
+    if node.parent is None:
+        return ()
+    return (*tokens_to(tree, tree.nodes[node.parent]), node.token_id)
 
 
 def test_positions_have_the_tokens_that_are_read_and_predicted(small_model: Transformer) -> None:
@@ -170,21 +178,21 @@ def test_a_tree_holds_the_candidates_of_a_search_with_loops(seed: int, decoding:
             reverse=True,
         )[: 2 * width]  # fmt: skip
         nodes = [node for node in tree.nodes if node.step == step]
-        assert [tree.tokens(node) for node in nodes] == [tokens for _, tokens in candidates]
+        assert [tokens_to(tree, node) for node in nodes] == [tokens for _, tokens in candidates]
         assert [node.log_prob for node in nodes] == pytest.approx([log_prob for log_prob, _ in candidates], abs=1e-4)
         assert [node.token for node in nodes] == digits.pieces([tokens[-1] for _, tokens in candidates])
         ends = [tokens[-1] == EOS_ID or step == longest for _, tokens in candidates]
         finished = [end and place < width for place, end in enumerate(ends)]
         assert [node.state == "finished" for node in nodes] == finished
         extended = [one for one in candidates if one[1][-1] != EOS_ID][:width] if step < last else []
-        assert [tree.tokens(node) for node in nodes if node.state == "kept"] == [tokens for _, tokens in extended]
+        assert [tokens_to(tree, node) for node in nodes if node.state == "kept"] == [tokens for _, tokens in extended]
         prefixes = {tokens: log_prob for log_prob, tokens in extended}
     hypotheses = next(iter(engine.search([sentence], decoding)))
     assert found[0].tokens == hypotheses[0].tokens
     finished_nodes = sorted((node for node in tree.nodes if node.state == "finished"), key=lambda node: -node.score)
     assert [node.score for node in finished_nodes[: len(found)]] == [one.score for one in found]
     assert finished_nodes[0].id == tree.best
-    assert tuple(index for index in tree.tokens(finished_nodes[0]) if index != EOS_ID) == hypotheses[0].tokens
+    assert tuple(index for index in tokens_to(tree, finished_nodes[0]) if index != EOS_ID) == hypotheses[0].tokens
 
 
 # --- The whole explanation -------------------------------------------------------------------------------
@@ -236,7 +244,7 @@ def test_the_translation_is_that_of_translate(run: RunFolder, own: Explanation, 
     assert cli("translate", "--model", str(run.path), "--engine", "torch", "c a f b")[1] == f"{own.tgt}\n"
     tree = own.search
     assert tree.best is not None
-    best = tree.tokens(tree.nodes[tree.best])
+    best = tokens_to(tree, tree.nodes[tree.best])
     assert words(TGT_WORDS).decode(best) == own.tgt == " ".join(own.maps.out_tokens[:-1])
     assert own.is_own
     assert (own.model, own.src, own.src_lang, own.tgt_lang) == ("random", "c a f b", "en", "de")

@@ -33,7 +33,7 @@ from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
 from nmt.training.resuming import validation_key
 from nmt.training.start import train
-from nmt.training.stopping import seconds_left, stop_reason, total_steps
+from nmt.training.stopping import reached, seconds_left, total_steps
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator, evaluating
 
@@ -377,11 +377,14 @@ def test_limits_by_epochs_and_by_minutes(copy_task: Path) -> None:
 
 def test_stop_reasons_and_the_time_left() -> None:
     limits = TrainingConfig(max_steps=100, max_epochs=3, max_minutes=1, patience=2)
-    assert stop_reason(Progress(step=99, epoch=2, seconds=59, validations_since_best=1), limits) == ""
-    assert "max_steps" in stop_reason(Progress(step=100), limits)
-    assert "max_epochs" in stop_reason(Progress(epoch=3), limits)
-    assert "max_minutes" in stop_reason(Progress(seconds=60), limits)
-    assert "patience" in stop_reason(Progress(validations_since_best=2), limits)
+    assert reached(Progress(step=99, epoch=2, seconds=59, validations_since_best=1), limits) is None
+    for limit, progress in (
+        ("max_steps", Progress(step=100)),
+        ("max_epochs", Progress(epoch=3)),
+        ("max_minutes", Progress(seconds=60)),
+        ("patience", Progress(validations_since_best=2)),
+    ):
+        assert (found := reached(progress, limits)) and limit in found.reason
     # 10 batches an epoch, 3 an update: 4 updates an epoch, 12 in all, fewer than 100
     three = limits.model_copy(update={"batches_per_update": 3})
     assert total_steps(three, 10) == 12
