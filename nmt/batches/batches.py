@@ -57,9 +57,13 @@ class Batch(NamedTuple):
     """N, known without waiting for the device"""
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on another device; from pinned memory, the copy is asynchronous."""
-        tgt_in, tgt_out, tgt_positions = (tensor.to(device, non_blocking=True) for tensor in self[1:4])
-        return Batch(self.source.to(device), tgt_in, tgt_out, tgt_positions, self.num_tgt_tokens)
+        """The batch on another device. The copy is asynchronous if a DataLoader has pinned the memory."""
+        return self._replace(
+            source=self.source.to(device),
+            tgt_in=self.tgt_in.to(device, non_blocking=True),
+            tgt_out=self.tgt_out.to(device, non_blocking=True),
+            tgt_positions=self.tgt_positions.to(device, non_blocking=True),
+        )
 
 
 def collate(

@@ -48,7 +48,7 @@ def with_hold_outs(config: Config) -> Config:
     held_out = {name: files.model_copy(update={"holdout": _checked_size(name, files)})
                 for name, files in hold_outs.items() if sizes.get(name) != 0}  # fmt: skip
     if sizes.get("validation") == 0:
-        held_out["validation"] = HeldOutFiles(**data.train[0].plain(), holdout=0)
+        held_out["validation"] = HeldOutFiles(**data.train[0].file_keys(), holdout=0)
     validation = held_out.get("validation", data.validation)
     tests = {name: held_out.get(f"test.{name}", files) for name, files in data.test.items()}
     settings = config.training
@@ -64,7 +64,7 @@ def with_hold_outs(config: Config) -> Config:
 
 def _missing(hold_outs: Mapping[str, HeldOutFiles]) -> dict[str, HeldOutFiles]:
     """The held-out sets without both files: not drawn yet, or by a process that was killed between the two."""
-    return {name: files for name, files in hold_outs.items() if not files.exist()}
+    return {name: files for name, files in hold_outs.items() if not files.files_exist()}
 
 
 def _sizes(missing: Mapping[str, HeldOutFiles], num_pairs: int) -> dict[str, int]:

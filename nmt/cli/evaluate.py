@@ -69,12 +69,19 @@ class _Shown:
     comet: Annotated[bool, Option("--comet", help="Also compute COMET with the installed comet-score.")] = False
     comet_model: Annotated[str | None, Option(help="COMET model. Default: comet-score's.")] = None
 
-    def check(self, num_references: int) -> None:
-        """Raise an error if COMET is wanted and cannot be computed, before anything is translated."""
+    def check(self) -> None:
+        """Raise an error if comet-score is needed and not installed, before anything is translated."""
         from nmt.evaluation.metrics import check_comet
 
         if self.comet:
-            check_comet(num_references)
+            check_comet()
+
+    def check_references(self, number: int) -> None:
+        """Raise an error if COMET is wanted and a test set has several references, before anything is translated."""
+        if self.comet and number != 1:
+            raise ConfigError(
+                f"--comet: COMET reads one reference, and there are {number}; leave out --comet, or give one"
+            )
 
     def print(self, name: str, evaluation: "Evaluation", metrics: "dict[Metric, SacreMetric]") -> None:
         """Compute intervals and COMET, if wanted, and print all scores."""
@@ -140,7 +147,9 @@ def evaluate(
     if shown.comet and config.source.type != "text":
         raise ConfigError(f"{runs[0].path}: --comet reads text, and the sources of this model are {config.source.type}")
     test_sets = text.of_run(runs[0])
-    shown.check(max(len(references) for _, references in test_sets.values()))
+    shown.check()
+    for _, references in test_sets.values():
+        shown.check_references(len(references))
     metrics = scoring.metrics(runs[0].evaluation_config(), config.data.tgt_lang)
     decoding = search.settings(config.decoding)
     for name, evaluation in evaluate_runs(
@@ -163,8 +172,9 @@ def _score_file(hyp: Path, text: "_Texts", has_models: bool, scoring: options.Sc
         raise ConfigError("--comet also reads the sources: add --src FILE")
     if text.test_set and not text.language_pair:
         raise ConfigError("--test-set with --hyp needs --language-pair, for example en-de")
+    shown.check()
     named = text.named(("", scoring.tgt_lang or ""))
-    shown.check(len(named.references))
+    shown.check_references(len(named.references))
     metrics = scoring.metrics(EvaluationConfig(), named.languages[1])
     result = evaluate_file(hyp, named.references, metrics)
     if shown.comet and named.src:

@@ -147,12 +147,12 @@ class CorpusFiles(Section):
         assert file is not None, "validated"
         return file
 
-    def exist(self) -> bool:
+    def files_exist(self) -> bool:
         """True if the files of both sides exist."""
         return self.src_file.exists() and self.tgt_file.exists()
 
-    def plain(self) -> dict[str, Any]:
-        """The corpus as in a configuration, without the keys of training corpora and held-out sets."""
+    def file_keys(self) -> dict[str, Any]:
+        """The keys of `CorpusFiles` as in a configuration, without those of a training corpus or a held-out set."""
         return self.model_dump(mode="json", include=set(CorpusFiles.model_fields))
 
     @property

@@ -5,6 +5,7 @@ import functools
 from pathlib import Path
 
 from nmt.config.formats import without_compression
+from nmt.errors import ConfigError
 
 # ISO 639-1 only: by ISO 639-3, `train.txt` would name a language, too. The list also saves importing langcodes, which
 # takes 20 ms. It lacks Kanuri's kr: most people who write it mean Korean.
@@ -56,6 +57,16 @@ def check_language(code: str) -> str:
     if len(primary) not in (2, 3) or not langcodes.tag_is_valid("-".join([known, *subtags])):
         raise ValueError(f"{code!r} is {_NO_CODE}")
     return language.to_tag()
+
+
+def checked_language(option: str, code: str | None) -> str:
+    """The code that an option gives in standard case, or "" for none; `ConfigError` if it is no language code."""
+    if not code:
+        return ""
+    try:
+        return check_language(code)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from None
 
 
 def language_suffix(path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.formats import CLEANING_FILE, pairs_format, without_compression
-from nmt.config.languages import base_language, check_language, script_of
+from nmt.config.languages import base_language, checked_language, script_of
 from nmt.corpora.detection import DetectedCorpus, detect, language_of_name, shortest_codes
 from nmt.errors import ConfigError, DataError
 
@@ -52,16 +52,6 @@ def discover(
             f"no corpus is in {languages[0]} and {languages[1]}; found {_summary(detected)}; give other languages"
         )
     return Corpora(*languages, tuple(files))
-
-
-def checked_language(option: str, code: str | None) -> str:
-    """The code that an option gives in standard case, or "" for none; `ConfigError` if it is no language code."""
-    if not code:
-        return ""
-    try:
-        return check_language(code)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from None
 
 
 def _two_texts(src: Path | None, tgt: Path | None, given: tuple[str, str]) -> list[DetectedCorpus]:

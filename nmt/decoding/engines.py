@@ -109,8 +109,8 @@ def load_engine(
     it selects PyTorch, also, with a warning, for a run whose export cannot be loaded.
 
     Precisions apply to PyTorch alone, since an export has its own. A requested `precision` therefore selects PyTorch;
-    where an export is used, the log says that `configured_precision` is ignored. With `own_process`, PyTorch is set up
-    for a process that does nothing else, as in `nmt.load`.
+    where an export is used, the log says that `configured_precision` is ignored. `own_process` is that of
+    `nmt.load`.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
@@ -130,9 +130,10 @@ def load_engine(
     from nmt.decoding.torch_engine import load_torch_engine  # imports torch
     from nmt.system import devices
 
+    engine_of_torch = load_torch_engine(runs, tokenizers, device, precision or configured_precision)
     if own_process:
         devices.configure_process()
-    return load_torch_engine(runs, tokenizers, device, precision or configured_precision)
+    return engine_of_torch
 
 
 def _export(runs: Sequence[RunFolder], device: str, engine: str, precision: str | None) -> RunFolder | None:

@@ -62,9 +62,9 @@ class SourceVectors:
         self._max_length = max_length
 
     def encode(self, item: Item, place: str, used: str = "translated") -> "Vectors":
-        """The vectors, cut at the maximum; `ConfigError` for text, and for vectors with another number of features.
+        """Return the vectors, cut at the maximum, which is logged as in `SourceText.encode`.
 
-        A cut is logged: the source's `place`, and that only the beginning is `used` (translated, read, ...).
+        Raises `ConfigError` for text, and for vectors with another number of features.
         """
         width = self._source.width
         if isinstance(item, str):
@@ -77,7 +77,7 @@ class SourceVectors:
         return item[: self._max_length]
 
     def in_parts(self, numbered: Sequence[tuple[int, Item]], by_sentence: bool) -> list[PartedSource]:
-        """Encode sources for translation, with a single part for each; as `encode` with their numbers."""
+        """Encode each source as a single part; errors and warnings are those of `encode`."""
         return [PartedSource([Part("")], [self.encode(item, f"line {number}")]) for number, item in numbered]
 
 
@@ -105,9 +105,9 @@ class SourceText:
         self._reported = False
 
     def encode(self, item: Item, place: str, used: str = "translated") -> list[int]:
-        """The ids of a line, without `</s>`, cut at the maximum; none if there is nothing to translate.
+        """Return the ids of a line, without `</s>`, cut at the maximum; none if there is nothing to translate.
 
-        A cut is logged: the line's `place`, and that only the beginning is `used` (translated, read, ...).
+        A cut is logged: the line's `place`, and that only the beginning is `used` (translated, read, ...). Raises
         `ConfigError` for vectors.
         """
         tag, line = self._line(item, place)
@@ -126,7 +126,7 @@ class SourceText:
     def in_parts(self, numbered: Sequence[tuple[int, Item]], by_sentence: bool) -> list[PartedSource]:
         """Encode lines for translation: whole or, `by_sentence`, in sentences; in smaller parts if too long.
 
-        The number of the first line that is too long is logged. `ConfigError` for vectors.
+        The number of the first line that is too long is logged. Raises `ConfigError` for vectors.
         """
         lines = [self._tagged_parts(item, f"line {number}", by_sentence) for number, item in numbered]
         encoded = iter(self._ids_that_fit([(tag, part.text) for line in lines for tag, part in line]))

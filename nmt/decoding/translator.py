@@ -95,7 +95,7 @@ class Translator:
         self._decoding = decoding
         self._languages = languages
         self._source_type = source.type
-        self._source_encoder = source_encoder(source, tokenizers.src, max_src_length, decoding, languages[0])
+        self.source_encoder = source_encoder(source, tokenizers.src, max_src_length, decoding, languages[0])
 
     @property
     def engine_name(self) -> str:
@@ -151,7 +151,7 @@ class Translator:
             raise ConfigError(f"alignments are of words, and the sources of this model are {self._source_type}")
         if request.sampling and not isinstance(self._engine, Sampler):
             raise ConfigError("CTranslate2 cannot seed its samples a sentence: load the run with engine torch")
-        lines = self._source_encoder.in_parts(numbered, request.by_sentence)
+        lines = self.source_encoder.in_parts(numbered, request.by_sentence)
         sources = [source for line in lines for source in line.encoded]
         forced = None
         if beginnings is not None:

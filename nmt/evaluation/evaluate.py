@@ -11,10 +11,9 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from nmt.config.corpus import CorpusFiles
 from nmt.config.formats import PAIRS_FORMATS, pairs_format
 from nmt.config.inference import DecodingConfig
-from nmt.config.languages import language_suffix
+from nmt.config.languages import checked_language, language_suffix
 from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import Metric
-from nmt.corpora.discovery import checked_language
 from nmt.corpora.hashes import lines_key, side_key
 from nmt.corpora.pairs import Side, sides_of
 from nmt.decoding.hypothesis import BEST, Request, Sampling

@@ -114,10 +114,8 @@ def score(
     return scores
 
 
-def check_comet(num_references: int) -> None:
-    """Raise `MissingExtraError` without `comet-score` on the path; `ConfigError` unless there is one reference."""
-    if num_references != 1:
-        raise ConfigError(f"--comet: COMET reads one reference, and there are {num_references}; give one --ref")
+def check_comet() -> None:
+    """Raise `MissingExtraError` if there is no `comet-score` on the path."""
     if shutil.which(_COMET_COMMAND) is None:
         raise MissingExtraError(
             f"--comet: there is no {_COMET_COMMAND} on the path; install unbabel-comet in an environment of its own, "

@@ -112,7 +112,7 @@ def _page(run: RunFolder, report: Report, charts: Sequence[Chart]) -> str:
         progression=tuple(_progression(history)),
         is_adapted=run.fine_tuned_file.is_file(),
         validation_name=_validation_name(report.config),
-        name_of=name_of,
+        training_files=[*map(name_of, data.train)],
     )
 
 

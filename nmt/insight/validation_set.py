@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nmt.config.inference import DecodingConfig
 from nmt.config.training import Config, Metric
 from nmt.corpora.vectors import source_names
-from nmt.decoding.source_text import SourceEncoder, source_encoder
+from nmt.decoding.source_text import SourceEncoder
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.evaluation.buckets import Bucket, SentenceStatistics, SourceLengths, scores_by
@@ -100,16 +100,14 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     buckets = () if lengths.why_left_out else scores_by(lengths.values, lengths.edges, bleu)
     scores = chrf.sentence_scores()
     names = whole.src_lines() if source.type == "text" else source_names(data.validation.src_file, source)
-    no_attention = _why_no_attention(config)
-    encoder = source_encoder(source, tokenizers.src, data.max_length, decoding, data.src_lang)
+    no_attention, encoder = _why_no_attention(config), translator.source_encoder
 
     def example(index: int) -> ReportedExample:
         name, item = names[numbers[index]], test_set.src[index]
         picture = "" if isinstance(item, str) or source.type != "images" else Picture.of(item).to_uri()
-        line = numbers[index] + 1
-        attention = _NO_ATTENTION if no_attention else _attention(line, name, encoder, tokenizers, engine, decoding)
+        attention = _NO_ATTENTION if no_attention else _attention(name, encoder, tokenizers, engine, decoding)
         return ReportedExample(
-            line, name, picture, test_set.references[0][index],
+            numbers[index] + 1, name, picture, test_set.references[0][index],
             result.hypotheses[index], scores[index], *attention,
         )  # fmt: skip
 
@@ -162,15 +160,10 @@ _NO_ATTENTION: _Attention = ((), (), np.zeros((0, 0), dtype=np.float32))
 
 
 def _attention(
-    number: int,
-    line: str,
-    encoder: SourceEncoder,
-    tokenizers: Tokenizers,
-    engine: TorchEngine,
-    decoding: DecodingConfig,
+    line: str, encoder: SourceEncoder, tokenizers: Tokenizers, engine: TorchEngine, decoding: DecodingConfig
 ) -> _Attention:
     """The pieces of a line and of its translation, and the attention between them; none unless it is one part."""
-    ((_, encoded),) = encoder.in_parts([(number, line)], by_sentence=False)
+    ((_, encoded),) = encoder.in_parts([(1, line)], by_sentence=False)
     if len(encoded) != 1 or not len(encoded[0]):
         return _NO_ATTENTION
     tokens = engine.search(encoded, decoding)[0][0].tokens

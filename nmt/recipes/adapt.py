@@ -126,7 +126,7 @@ def write_plan(
     new = _unused_name("new", own_tests)
     held_out = {"holdout": _size(pairs, NEW_SHARE, MAX_NEW)}
     section: dict[str, Any] = {
-        "train": [files.plain() for files in new_text],
+        "train": [files.file_keys() for files in new_text],
         "src_lang": languages[0],
         "tgt_lang": languages[1],
     }
@@ -135,7 +135,7 @@ def write_plan(
     if text:
         section["replay"] = _share_of_pairs(new_text, text)
     if drawn is not None:
-        section["train"] += [{**files.plain(), "replayed": True} for files in text]
+        section["train"] += [{**files.file_keys(), "replayed": True} for files in text]
         section["test"][tests[0]] = drawn
     updates = max(MIN_UPDATES, min(MAX_UPDATES, 100 * round(pairs * UPDATES_PER_PAIR / 100)))
     training: dict[str, Any] = {"init_from": str(base.path), **TRAINING, "max_steps": updates}
@@ -156,12 +156,12 @@ def _general_text(
     The text is that of `keep`, or else the training text of the base model. Test sets of the base run count if they
     still exist.
     """
-    tests = tuple(name for name, files in own.items() if files.exist())
+    tests = tuple(name for name, files in own.items() if files.files_exist())
     if keep:
         files, name = discover(keep, None, None, *languages).files, _unused_name("general", own)
         return files, (name, *tests), _held_out(files, f"{stem}.{name}", languages)
     text = base.config().data.train if base.has_training_config() else ()
-    if not all(files.exist() for files in text):
+    if not all(files.files_exist() for files in text):
         text = ()
     if not tests:
         log.warning(
@@ -227,7 +227,7 @@ def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, s
     src, tgt = languages if languages[0] != languages[1] else (f"src.{languages[0]}", f"tgt.{languages[1]}")
     size = _size(count_pairs(general), GENERAL_SHARE, MAX_GENERAL)
     data = {
-        "train": [files.plain() for files in general],
+        "train": [files.file_keys() for files in general],
         "src_lang": languages[0],
         "tgt_lang": languages[1],
         "validation": {"holdout": size, "src": f"{stem}.{src}", "tgt": f"{stem}.{tgt}"},
@@ -237,7 +237,7 @@ def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, s
         drawn = with_hold_outs(config).data.validation
     except ConfigError as error:
         raise DataError(f"general text: {error}") from None
-    return drawn.plain()
+    return drawn.file_keys()
 
 
 def average_with_base(base: RunFolder, run: RunFolder) -> bool:

@@ -190,7 +190,7 @@ def _corpora(
         src, tgt = f"text/real/{src_name}", f"text/real/{tgt_name}"
         if not (folder / src).stat().st_size:
             continue  # no pair is left
-        # Such as its weight.
+        # The keys of training corpora alone, such as the weight.
         keys = files.model_dump(mode="json", exclude=set(CorpusFiles.model_fields), exclude_defaults=True)
         real.append({**keys, "src": src, "tgt": tgt})
         translations = folder / f"text/translated/{number}.jsonl"
@@ -244,7 +244,7 @@ def choose(translations: Path, references: Path) -> tuple[list[str], list[str]]:
 def _sections(config: Config, data: DataConfig, corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The user's configuration with these corpora and its held-out text as files, of which no pair is learned."""
     sections: dict[str, Any] = config.model_dump(mode="json", exclude_unset=True)
-    held_out = {name: files.plain() for name, files in data.held_out.items()}
+    held_out = {name: files.file_keys() for name, files in data.held_out.items()}
     sections["data"] |= {
         "train": corpora,
         "src_lang": data.src_lang,

@@ -141,7 +141,7 @@ def _untrained_text(data: DataConfig, is_resumed: bool) -> list[dict[str, Any]]:
     Forgetting is measured with it, and the new run's corpora may hold it: with `data.replay` they do.
     """
     texts = data.exclude if is_resumed else data.excluded_from_training
-    return [files.plain() for files in texts if is_resumed or files.exist()]
+    return [files.file_keys() for files in texts if is_resumed or files.files_exist()]
 
 
 def _fill_in_training(training: dict[str, Any], recorded: TrainingConfig | None) -> None:

@@ -64,9 +64,9 @@ def cross_entropy_sums(
         return LossSums(*_fused_sums(states, weight, bias, targets, label_smoothing, r_drop, wanted, scale, backend))
 
 
-def chunk_rows(vocab_size: int, device: torch.device) -> int:
-    """The maximum number of positions in a chunk."""
-    return max(MIN_CHUNK, (CHUNK_LOGITS_ON_CPU if device.type == "cpu" else CHUNK_LOGITS_ON_GPU) // vocab_size)
+def chunk_rows(num_logits: int, device: torch.device) -> int:
+    """The maximum number of positions in a chunk, with `num_logits` a position, over all passes."""
+    return max(MIN_CHUNK, (CHUNK_LOGITS_ON_CPU if device.type == "cpu" else CHUNK_LOGITS_ON_GPU) // num_logits)
 
 
 def logits_bytes(num_positions: int, vocab_size: int, device: torch.device) -> int:

@@ -122,20 +122,23 @@ class Trainer:
         try:
             with self.signals.collected():
                 self._validate_if_due()  # a signal may have stopped the run before this validation
-                for share, num_tokens in self.updates():
-                    self.update(share, num_tokens)
-                    self._report()
-                    self._validate_if_due()
-                if not self.stopped_by and self.progress.validated_step != self.progress.step:
-                    self._validate()
-                    self._agree(0)
-                limit = reached(self.progress, settings)
+                while True:
+                    for share, num_tokens in self.updates():
+                        self.update(share, num_tokens)
+                        self._report()
+                        self._validate_if_due()
+                    if not self.stopped_by and self.progress.validated_step != self.progress.step:
+                        self._validate()
+                        self._agree(0)
+                    limit = reached(self.progress, settings)
+                    if limit or self.stopped_by:
+                        break  # otherwise, the last validation was the best, and `patience` is not reached any more
                 if self.stopped_by and not (limit and self.progress.validated_step == self.progress.step):
                     self._save()
                     raise interruption(self.stopped_by, self.progress.step, self.folder)
         finally:
             self.monitor.close()
-        assert limit is not None, "it has ended, and no signal has stopped it"
+        assert limit is not None, "only a limit or a signal ends a training"
         self.monitor.finished(limit.reason, self.progress, settings.best_metric, self.folder)
 
     @property

@@ -139,7 +139,7 @@ print(options["-t"] + "\\tscore: " + ("0.5" if "--model" in options else "0.8123
 
 @pytest.mark.skipif(os.name == "nt", reason="the program is a script with its interpreter in the first line")
 def test_comet_is_the_users_own_command(
-    files: tuple[Path, Path, Path], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    in_solved: Path, files: tuple[Path, Path, Path], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     src, hyp, ref = files
     program = tmp_path / "comet-score"
@@ -154,9 +154,11 @@ def test_comet_is_the_users_own_command(
     code, _, err = cli(*command, "--comet-model", "broken")
     assert code == 3
     assert_says(err, "nmt: --comet: ", "no such model")
-    monkeypatch.setattr("nmt.evaluation.evaluate.evaluate_file", None)  # refused before anything is scored
-    code, _, err = cli(*command, "--ref", str(ref))
-    assert (code, "COMET reads one reference, and there are 2" in err) == (2, True)
+    for name in ("evaluate_file", "evaluate_runs"):
+        monkeypatch.setattr(f"nmt.evaluation.evaluate.{name}", None)  # refused before anything is translated or scored
+    for given in (["--hyp", str(hyp)], ["--model", "copy"]):
+        code, _, err = cli("eval", *given, "--src", str(src), "--ref", str(ref), "--ref", str(ref), "--comet")
+        assert (code, "COMET reads one reference, and there are 2" in err) == (2, True)
 
 
 def test_a_file_without_the_name_of_a_test_set_is_refused() -> None:

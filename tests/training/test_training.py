@@ -23,7 +23,7 @@ import nmt.training.trainer
 from nmt.batches.mixture import pairs_of_epoch
 from nmt.config.reading import load_config
 from nmt.config.training import Config, TrainingConfig
-from nmt.errors import DataError, NmtError, RunError, TrainingError
+from nmt.errors import DataError, InterruptedTrainingError, NmtError, RunError, TrainingError
 from nmt.insight.progress import read_status
 from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
 from nmt.runs.history import HIGHER_IS_BETTER, Progress
@@ -314,6 +314,25 @@ def test_patience_ends_a_training_that_stops_improving(copy_task: Path, metric: 
     assert len(ranks) == best + 4 < 500
 
 
+def test_a_last_validation_that_is_the_best_continues_a_training(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = iter([50.0, 40.0, 40.0, 60.0, 30.0, 30.0])  # at steps 2, 4, 6, 7, 8, 10
+    monkeypatch.setattr(Validator, "scores", lambda self: {"loss": 1.0, "bleu": next(values)})
+    report = Trainer._report
+
+    def stopping(trainer: Trainer) -> None:
+        report(trainer)
+        trainer.signals.received += [signal.SIGTERM] * (trainer.progress.step == 7)
+
+    with monkeypatch.context() as stopped, pytest.raises(InterruptedTrainingError, match="at step 7"):
+        stopped.setattr(Trainer, "_report", stopping)
+        trained(copy_task, "run", "training.validate_every=2")
+    run = trained(copy_task, "run", "training.validate_every=2", "training.patience=2")
+    assert [record["step"] for record in records(run, "validation")] == [2, 4, 6, 7, 8, 10]
+    assert "finished: training.patience: 2 validations without a better bleu; best bleu 60" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("changed", ["text", "decoding.length_penalty=0", "evaluation.validation_beam_size=2"])
 def test_a_resume_with_other_validations_decides_anew_which_model_is_best(
     copy_task: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, changed: str
@@ -499,7 +518,7 @@ def test_a_mixture_is_trained_on_and_announced(copy_task: Path, capsys: pytest.C
     assert (progress.epoch, progress.tgt_tokens) == (2, expected)
 
 
-def test_start_and_validations_are_no_part_of_the_updates(
+def test_start_validations_and_checkpoints_are_no_part_of_the_updates(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Clock:
@@ -522,6 +541,7 @@ def test_start_and_validations_are_no_part_of_the_updates(
     monkeypatch.setattr(nmt.training.monitor, "time", clock)
     taking(nmt.training.start, "announce", 100)
     taking(Validator, "scores", 100)
+    taking(nmt.training.trainer, "save_checkpoint", 100)
     for steps in (15, 30):
         taking(Trainer, "update", 2)  # the second one, which resumes within an interval, takes 4 seconds an update
         train(load_config(copy_task, ["training.log_every=20", f"training.max_steps={steps}"]), run_named("run"))
