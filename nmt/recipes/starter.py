@@ -69,7 +69,7 @@ class TimedRow(NamedTuple):
     """The time that the recommended updates need for a corpus of this size, with validations; 0 if these are they."""
 
 
-# Trained as they are, on captions: the row to 30,000 (with copies, configs/multi30k_en_de.yaml: 41.1, two seeds), and
+# Trained as they are, on captions: the row to 30,000 (with copies, configs/multi30k_en_de.yaml: 41.1, three seeds), and
 # those to 2,000 and 10,000 (17.2 and 30.6, one seed; all greedy validation BLEU). The vocabulary, width and dropout of
 # these two are also compared with other values, in ten minutes each, two seeds (docs/lab/defaults.md).
 # The other rows are not measured: the smallest is scaled down, the larger ones are common practice.
