@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed, size and BLEU of a teacher and its students.
 
-    nmt distill --teacher multi30k_en_de --config configs/multi30k_en_de_student.yaml
+    nmt distill --teacher multi30k_en_de --config configs/multi30k_en_de_improved.yaml
     nmt export ctranslate2 --model RUN                      # of each; int8 is the default
     python scripts/measure_students.py TEACHER STUDENT ... --src test.en --ref test.de --plot students.svg
 
