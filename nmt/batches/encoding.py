@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from nmt.cleaning.normalize import CleaningCounts, clean
 from nmt.config.source import TEXT, SourceConfig
-from nmt.corpora.pairs import Block, over_blocks
+from nmt.corpora.pairs import Block, over_blocks, places_of
 from nmt.corpora.vectors import VectorFile, open_vectors
+from nmt.errors import DataError
 from nmt.system.processes import available_cores
 from nmt.tokenizers.tokenizer import LONG_LINE_BYTES, Tokenizer, Tokenizers, load_tokenizers
 from nmt.tokenizers.vocabulary import with_tag
@@ -65,7 +66,10 @@ def encode_block(
     src: list[Any]
     if job.source.type == "text":
         src_lines, tgt_lines = block.lines()
-        src = _encode_lines(tokenizers.src, src_lines, job.max_length, threads)
+        try:
+            src = _encode_lines(tokenizers.src, src_lines, job.max_length, threads)
+        except DataError as error:  # a target tag that the model lacks
+            raise _with_place(error, tokenizers.src, src_lines, block) from None
         src = [with_tag(job.tag, ids) for ids in src]
     else:
         tgt_lines = block.tgt_lines()
@@ -81,6 +85,17 @@ def encode_block(
         tgt_ids=_concatenated(tgt, job.dtype),
         lines=np.array(block.of_chosen(range(block.first, block.rows[1] + 1)), dtype=np.int64)[keep],
     )
+
+
+def _with_place(error: DataError, tokenizer: Tokenizer, lines: list[str], block: Block) -> DataError:
+    """The error of the first line that cannot be encoded, with its place."""
+    for pair, line in zip(block.of_chosen(range(block.first, block.rows[1] + 1)), lines, strict=True):
+        try:
+            tokenizer.encode_lines([tokenizer.normalize(line)])
+        except DataError as of_line:
+            (number,) = places_of(block.files, [pair])
+            return DataError(f"{block.src_name}:{number}: {of_line}")
+    return error
 
 
 def _lengths(sequences: Sequence[Sized]) -> NDArray[np.int32]:

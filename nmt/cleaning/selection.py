@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import json
 from codecs import BOM_UTF8
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -360,12 +359,12 @@ def cleaned_names(corpora: Sequence[CorpusFiles], languages: tuple[str, str]) ->
     For one language on both sides, `train.src.en` and `train.tgt.en`.
     """
     (src, tgt), names = languages, []
-    stems: Counter[str] = Counter()
+    stems: set[str] = set()
     for files in corpora:
-        stem = without_compression(files.src_file).stem
-        stems[stem] += 1
-        if stems[stem] > 1:
-            stem = f"{stem}.{stems[stem]}"
+        own = without_compression(files.src_file).stem
+        names_of_it = itertools.chain([own], (f"{own}.{number}" for number in itertools.count(2)))
+        stem = next(name for name in names_of_it if name not in stems)
+        stems.add(stem)
         names.append((f"{stem}.{src}", f"{stem}.{tgt}") if src != tgt else (f"{stem}.src.{src}", f"{stem}.tgt.{tgt}"))
     return names
 

@@ -243,6 +243,6 @@ Files = TypeVar("Files", bound=CorpusFiles)
 def in_the_languages(files: Files, info: ValidationInfo) -> Files:
     """`CorpusFiles.in_languages`, unless `data.src_lang` or `data.tgt_lang` is invalid, which is reported there."""
     src_lang, tgt_lang = info.data.get("src_lang"), info.data.get("tgt_lang")
-    if not src_lang or not tgt_lang or src_lang == "und":
+    if not src_lang or not tgt_lang:
         return files
     return files.in_languages(src_lang, tgt_lang)

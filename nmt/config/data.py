@@ -165,7 +165,7 @@ class DataConfig(TextConfig):
                     f"and data.tgt_lang, for example `src_lang: en` and `tgt_lang: de`"
                 )
             if not isinstance(path, str | Path):
-                languages[f"{side}_lang"] = "und"  # valid; the missing path has its own message
+                languages[f"{side}_lang"] = "und" if side == "src" else "mul"  # valid; the missing path has its message
                 continue
             languages[f"{side}_lang"] = language_suffix(Path(path))
             if not languages[f"{side}_lang"]:

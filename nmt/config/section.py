@@ -3,10 +3,12 @@
 import ast
 import inspect
 import itertools
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
-from pydantic_core import CoreSchema
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic_core import CoreSchema, InitErrorDetails
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -40,6 +42,20 @@ class Section(BaseModel):
         protected_namespaces=(),
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, raw: Any) -> Any:
+        """Refuse true and false for a number; pydantic takes them as 1 and 0."""
+        wrong: list[InitErrorDetails] = [
+            {"type": "float_type", "loc": (key,), "input": value}
+            for key, value in (raw.items() if isinstance(raw, dict) else ())
+            if isinstance(value, bool) and key in cls.model_fields
+            if {int, float} & (types := {*_plain_types(cls.model_fields[key].annotation)}) and bool not in types
+        ]
+        if wrong:
+            raise ValidationError.from_exception_data(cls.__name__, wrong)
+        return raw
+
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """pydantic's JSON Schema, with the docstring below each field as its description."""
@@ -55,6 +71,15 @@ class Section(BaseModel):
                         if key in keys:  # rather than one that nmt writes itself
                             keys[key]["description"] = text
         return schema
+
+
+def _plain_types(annotation: Any) -> Iterator[Any]:
+    """The types of an annotation, inside unions and `Annotated`."""
+    inner = get_args(annotation)
+    if not inner or get_origin(annotation) is Literal:
+        yield annotation
+    for one in inner if get_origin(annotation) in (Annotated, Union, UnionType) else ():
+        yield from _plain_types(one)
 
 
 def first_problem(error: ValidationError) -> str:

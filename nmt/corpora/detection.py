@@ -1,7 +1,5 @@
 """Detection of a corpus in one file: its languages and the places of its two sides, by its name and first lines."""
 
-import csv
-import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +9,8 @@ from typing import Any, NamedTuple
 from nmt.config.formats import pairs_format, without_compression
 from nmt.config.languages import LANGUAGE_CODES, base_language, check_language, language_suffix, script_of
 from nmt.corpora.lines import members, read_lines
-from nmt.corpora.tables import listed
-from nmt.corpora.tmx import languages_of_tmx
+from nmt.corpora.tables import first_row, listed
+from nmt.corpora.tmx import is_read_as, languages_of_tmx
 from nmt.errors import ConfigError, DataError
 
 _SOURCE_WORDS = frozenset({"src", "source", "original"})
@@ -111,9 +109,9 @@ def _detect_in_tmx(path: Path) -> DetectedCorpus:
             f"{listed([code for code in codes if code]) or 'none'}; add one to each <tuv>"
         )
     short = shortest_codes(languages)
-    return DetectedCorpus(
-        str(path), path, {code: code for code in map(short.__getitem__, languages)}, short.get(_as_language(source), "")
-    )
+    # `eng` and `iw` are English and Hebrew, which a reader who is asked for `en` and `he` does not find.
+    places = {code: code if is_read_as(languages[own], code) else languages[own] for own, code in short.items()}
+    return DetectedCorpus(str(path), path, places, short.get(_as_language(source), ""))
 
 
 def shortest_codes(languages: Iterable[str]) -> dict[str, str]:
@@ -131,9 +129,7 @@ def shortest_codes(languages: Iterable[str]) -> dict[str, str]:
 
 def _detect_in_table(path: Path) -> DetectedCorpus:
     """Detect by a header that names languages, or source and target; without one, by columns 1 and 2."""
-    lines = list(itertools.islice(read_lines(path), 1))
-    rows = [line.split("\t") for line in lines] if pairs_format(path) == "tsv" else list(csv.reader(lines))
-    header = [name.strip() for name in rows[0]] if rows else []
+    header = [name.strip() for name in first_row(path)]
     detected = _detect_by_names(path, header)
     if detected is not None:
         return detected
@@ -155,7 +151,7 @@ def _detect_by_names(path: Path, names: Sequence[str]) -> DetectedCorpus | None:
     """Detect by columns or fields named after languages, or source and target; None without such names."""
     codes = [_language_of_column(name) for name in names]
     languages = {code: name for code, name in zip(codes, names, strict=True) if code}
-    if len(languages) > 2 and languages.get("id") == "id":  # a number, not Indonesian
+    if len(languages) > 2 and languages.get("id", "").lower() == "id":  # a number, not Indonesian
         del languages["id"]
         codes.remove("id")
     if len(languages) >= 2:
@@ -172,7 +168,7 @@ def _detect_by_names(path: Path, names: Sequence[str]) -> DetectedCorpus | None:
         known = next(iter(languages.values()), "") or src or tgt
         raise ConfigError(
             f"{path}:1: {known!r} names one side, and no column or field names the other; it has {listed(names)}; name "
-            "both with language codes, or source and target"
+            "both with language codes, or source and target; in a table, in a line above if this one is a pair"
         )
     return None
 

@@ -8,6 +8,7 @@ import codecs
 import contextlib
 import gzip
 import io
+import lzma
 import re
 import sys
 import zipfile
@@ -54,7 +55,7 @@ def members(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    damage = (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError)
+    damage = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, NotImplementedError)
     with _as_data_error(path, " as a ZIP archive", *damage), zipfile.ZipFile(path) as archive:
         yield archive
 
@@ -81,8 +82,6 @@ def _format(path: Path) -> tuple[Callable[..., Any], type[Exception]]:
 
             return bz2.BZ2File, EOFError
         case ".xz":
-            import lzma
-
             return lzma.LZMAFile, lzma.LZMAError
         case ".zst":
             zstd = _zstd(path)

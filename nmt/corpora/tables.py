@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from nmt.config.formats import pairs_format
 from nmt.corpora.lines import decode_line, escaped_lines, opened, undecoded
 from nmt.errors import DataError
 
@@ -48,15 +49,25 @@ def one_line(text: str) -> str:
 
 def read_tsv(path: Path, src_column: Column, tgt_column: Column) -> Iterator[NumberedPair]:
     """Yield the pairs of a TSV; `DataError` with the line number for a row that is too short."""
-    with opened(path) as file:
-        rows = ((number, line.split("\t")) for number, line in enumerate(escaped_lines(file), start=1))
-        yield from _columns(path, rows, src_column, tgt_column, "tabs")
+    yield from _columns(path, _tsv_rows(path), src_column, tgt_column, "tabs")
 
 
 def read_csv(path: Path, src_column: Column, tgt_column: Column) -> Iterator[NumberedPair]:
     """Yield the pairs of a CSV; `DataError` with the line number for a row that is too short or breaks RFC 4180."""
     for number, src, tgt in _columns(path, _csv_rows(path), src_column, tgt_column, "commas"):
         yield NumberedPair(number, one_line(src), one_line(tgt))
+
+
+def first_row(path: Path) -> list[str]:
+    """The first row of a TSV or CSV; empty if there is none. `DataError` if it is no row, or not UTF-8."""
+    _, row = next(_csv_rows(path) if pairs_format(path) == "csv" else _tsv_rows(path), (1, []))
+    _refuse_undecodable("".join(row), path, 1)
+    return row
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    with opened(path) as file:
+        yield from ((number, line.split("\t")) for number, line in enumerate(escaped_lines(file), start=1))
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -173,6 +173,11 @@ class _Units:
 
 
 @functools.lru_cache(1000)  # most units of a file have the same languages
+def is_read_as(written: str, language: str) -> bool:
+    """True if `read_tmx` takes a segment whose code is `written` for one in a language."""
+    return _matches(_standard(written), _standard(language))
+
+
 def _standard(language: str) -> str:
     return language.replace("_", "-").lower()
 

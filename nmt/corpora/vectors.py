@@ -171,7 +171,7 @@ def read_image(path: Path, size: int, place: str) -> NDArray[np.uint8]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         limit = f"{Image.MAX_IMAGE_PIXELS:,}"
         raise DataError(f"{place}: {path}: has more than {limit} pixels; scale it down") from None
-    except (OSError, ValueError, SyntaxError, EOFError, struct.error, MemoryError) as error:
+    except (OSError, ValueError, TypeError, SyntaxError, EOFError, struct.error, MemoryError) as error:
         raise DataError(f"{place}: {path}: cannot be read as an image: {error}") from None
     return np.asarray(scaled)
 

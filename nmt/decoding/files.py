@@ -27,7 +27,7 @@ from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, RunError, TrainingError
 from nmt.runs.folder import RunFolder
 from nmt.system.console import log
-from nmt.system.files import flush, read_json, write_json
+from nmt.system.files import flush, locked, read_json, write_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +204,8 @@ class OutputFiles:
     NAME.from.json stays for the next time. A file whose name ends in .gz is compressed.
 
     Raises `RunError` if there are unfinished files and `resume` is not set, or they were made from another input, with
-    other settings, or from an input that has changed in the part read. The rest of the input may change and grow.
+    other settings, or from an input that has changed in the part read, and if another process writes them. The rest of
+    the input may change and grow.
     """
 
     def __init__(
@@ -216,14 +217,22 @@ class OutputFiles:
         self._made_from = made_from
         self._made_from_file = _made_from_file(paths[0])
         self._resume = resume
+        self._lock = contextlib.ExitStack()
+        with contextlib.ExitStack() as on_error:
+            if not on_error.enter_context(locked(paths[0], wait=False, leaves_no_file=True)):
+                raise RunError(f"{paths[0]}: another process is writing it; wait for it, or name another file")
+            self._open(input_file)
+            self._lock = on_error.pop_all()
+
+    def _open(self, input_file: Path | None) -> None:
         read = Beginning(0, hashlib.sha256().hexdigest())
-        if _are_unfinished(paths):
-            if not resume:
+        if _are_unfinished(self._paths):
+            if not self._resume:
                 raise RunError(
                     f"{self._parts[0]} holds the lines of an unfinished translation: resume it with --continue, or "
                     f"remove {self._made_from_file} to start over"
                 )
-            read = _check_made_from(paths[0], made_from, input_file) or read
+            read = _check_made_from(self._paths[0], self._made_from, input_file) or read
             self.done = min(sum(1 for _ in _complete_lines(part)) for part in self._parts)
         self.record_read(read)
         with _writing(self._parts[0]):
@@ -245,7 +254,11 @@ class OutputFiles:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        if kind is None:
+        with self._lock:
+            self._close(kind is None)
+
+    def _close(self, is_complete: bool) -> None:
+        if is_complete:
             with _writing(self._parts[0]):
                 for file, part, path in zip(self._files, self._parts, self._paths, strict=True):
                     file.close()
@@ -299,7 +312,8 @@ def _check_made_from(
         return None
     try:
         read = Beginning(**before[_READ])
-        now = Beginning.of(input_file, sys.maxsize if is_finished else read.size)
+        may_go_on = not is_finished or before.get("--shard")  # which records the number of lines
+        now = Beginning.of(input_file, read.size if may_go_on else sys.maxsize)
     except (KeyError, TypeError):
         raise RunError(f"{record}: does not record how much of the input had been read; {remedy}") from None
     if now != read:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 EncodedSource: TypeAlias = "Sequence[int] | Vectors"
 """A source as an engine reads it: ids without `</s>`, or vectors (S, F)"""
 
+MIN_TEMPERATURE = 1e-6  # less would divide a log-probability to infinity
 DIVERGED = "the model's probabilities are not numbers (NaN): its training has diverged"
 
 
@@ -66,17 +67,20 @@ class WordAlignment:
         """As in the files of Pharaoh, GIZA++'s symmetrisers and fast_align: "0-0 2-1", source first."""
         return " ".join(f"{src}-{tgt}" for src, tgt in self.links)
 
-    def __add__(self, following: "WordAlignment") -> "WordAlignment":
+    def followed_by(self, part: "WordAlignment", one_src_word: bool, one_tgt_word: bool) -> "WordAlignment":
         """Return the alignment of two consecutive parts of a text.
 
-        >>> str(WordAlignment(((0, 0), (1, 1)), 2, 2) + WordAlignment(((1, 0),), 2, 1))
-        '0-0 1-1 3-2'
+        With `one_src_word`, the last source word of the first part and the first one of the other are one, as in
+        `runs.👍`; so with `one_tgt_word`, if both parts have words.
+
+        >>> parts = WordAlignment(((0, 0), (1, 1)), 2, 2), WordAlignment(((1, 0),), 2, 1)
+        >>> str(parts[0].followed_by(parts[1], False, False)), str(parts[0].followed_by(parts[1], True, False))
+        ('0-0 1-1 3-2', '0-0 1-1 2-2')
         """
-        shifted = tuple((src + self.num_src_words, tgt + self.num_tgt_words) for src, tgt in following.links)
-        num_src_words, num_tgt_words = following.num_src_words, following.num_tgt_words
-        return WordAlignment(
-            self.links + shifted, self.num_src_words + num_src_words, self.num_tgt_words + num_tgt_words
-        )
+        src = self.num_src_words - (one_src_word and self.num_src_words > 0 and part.num_src_words > 0)
+        tgt = self.num_tgt_words - (one_tgt_word and self.num_tgt_words > 0 and part.num_tgt_words > 0)
+        links = [*self.links, *((src + src_word, tgt + tgt_word) for src_word, tgt_word in part.links)]
+        return WordAlignment(tuple(dict.fromkeys(links)), src + part.num_src_words, tgt + part.num_tgt_words)
 
 
 NO_ALIGNMENT = WordAlignment()
@@ -122,8 +126,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         wrong = (
-            f"--temperature {self.temperature:g}: must be more than 0; 0 would be greedy search: --beam-size 1"
-            if not 0 < self.temperature < float("inf")
+            f"--temperature {self.temperature:g}: must be more than {MIN_TEMPERATURE:g}; 0 would be greedy search: "
+            f"--beam-size 1"
+            if not MIN_TEMPERATURE < self.temperature < float("inf")
             else f"--top-p {self.top_p:g}: must be more than 0 and at most 1"
             if not 0 < self.top_p <= 1
             else f"--top-k {self.top_k}: must be 1 or more"

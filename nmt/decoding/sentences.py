@@ -29,7 +29,7 @@ _EMOJI = re.compile(rf"(?:\s*(?:{_PICTURE}|{_KEYCAP}){_MARK}*)+")
 # Matched on the reversed text, in time proportional to the length of the match.
 _EMOJI_BACKWARDS = re.compile(rf"(?:\s*{_MARK}*(?:{_PICTURE}|\u20e3\ufe0f?[0-9#*]))+")
 _ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
-_ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|www\.)\S+|(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|[Ww]{3}\.)\S+|(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _AROUND_ADDRESSES = "()[]<>\"'„“”‚‘’«».,;:!?"
 
 
@@ -53,7 +53,7 @@ def split_sentences(text: str, language: str) -> list[Part]:
     language = base_language(language)
     parts: list[Part] = []
     for part in _stripped(sentence for line in _LINE.findall(text) for sentence in sentencex.segment(language, line)):
-        if parts and part.text and _is_incomplete(parts[-1], language):
+        if parts and part.text and (_is_incomplete(parts[-1], language) or _are_an_address(parts[-1], part)):
             before = parts.pop()
             part = Part(before.text + before.after + part.text, part.after)
         parts.append(part)
@@ -95,20 +95,17 @@ def join_parts(parts: Sequence[Part], translations: Iterable[str], src_lang: str
     Into Chinese and Japanese, a single space between sentences is dropped. Where there is no white space, a space is
     added from these into other languages, and from languages without spaces between words into those with spaces.
     """
-    if len(parts) == 1 and not parts[0].after:
-        return "".join(translations)
+    afters = spaces_after(parts, src_lang, tgt_lang)
+    return "".join(translation + after for translation, after in zip(translations, afters, strict=True))
+
+
+def spaces_after(parts: Sequence[Part], src_lang: str, tgt_lang: str) -> list[str]:
+    """The white space after the translation of each part, as `join_parts` describes it."""
     drop_spaces = joins_sentences(tgt_lang)
     add_spaces = joins_sentences(src_lang) and not drop_spaces
     add_spaces = add_spaces or (is_without_spaces(src_lang) and not is_without_spaces(tgt_lang))
-    out = []
-    for part, translation in zip(parts, translations, strict=True):
-        after = part.after
-        if drop_spaces and after == " ":
-            after = ""
-        elif add_spaces and not after and part is not parts[-1]:
-            after = " "
-        out.append(translation + after)
-    return "".join(out)
+    afters = ["" if drop_spaces and part.after == " " else part.after for part in parts]
+    return [after or " " if add_spaces else after for after in afters[:-1]] + afters[-1:]
 
 
 def is_copied(text: str, kinds: Collection[Copied]) -> bool:
@@ -139,6 +136,15 @@ def _is_incomplete(part: Part, language: str) -> bool:
     return bool(_ENUMERATOR.fullmatch(part.text)) or part.text.split()[-1] in _ABBREVIATIONS.get(language, ())
 
 
+def _are_an_address(before: Part, part: Part) -> bool:
+    """True if a URL or an e-mail address was split, as before a capital: "example.com/?A=b"."""
+    if before.after or not before.text or not (before.text[-1] + part.text[0]).isascii():
+        return False
+    last, first = before.text.split()[-1].lstrip(_AROUND_ADDRESSES), part.text.split()[0]
+    found = _ADDRESS.match(last + first)
+    return found is not None and found.end() > len(last)
+
+
 def _stripped(texts: Iterable[str]) -> list[Part]:
     """Make a part of each text; white space alone belongs to the part before it."""
     parts: list[Part] = []
@@ -157,7 +163,7 @@ def _stripped(texts: Iterable[str]) -> list[Part]:
 
 def _near_the_middle(text: str) -> int:
     """Return the index at which to split a text of at least two characters, without white space at its ends."""
-    quarter = len(text) // 4
+    quarter = max(1, len(text) // 4)
     for boundary in (_CLAUSE_END, _SPACE):
         places = [match.end() for match in boundary.finditer(text, quarter, len(text) - quarter)]
         if places:

@@ -169,7 +169,7 @@ class SourceText:
         if not isinstance(item, str):
             raise ConfigError(f"{place}: holds vectors, and this model reads text")
         tag, line = self._split_tag(item)
-        if self._lower_capitals and is_in_capitals(line):
+        if self._lower_capitals and is_in_capitals(line) and not is_copied(line, self._copied):
             line = lowercase(line, self._dotless_i)
         return tag, line
 

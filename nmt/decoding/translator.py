@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from nmt.config.inference import DecodingConfig
+from nmt.config.languages import is_without_spaces
 from nmt.config.source import TEXT, SourceConfig
 from nmt.decoding.engines import Engine, Sampler, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import (
@@ -24,7 +25,7 @@ from nmt.decoding.hypothesis import (
     WordAlignment,
     best_of,
 )
-from nmt.decoding.sentences import join_parts
+from nmt.decoding.sentences import Part, join_parts, spaces_after
 from nmt.decoding.source_text import Item, PartedSource, source_encoder
 from nmt.errors import ConfigError, DataError, TrainingError
 from nmt.runs.folder import open_runs
@@ -201,7 +202,7 @@ class Translator:
             return Hypothesis.scored(tokens, log_prob, self._decoding.length_penalty).score
 
         filled = [part for part in parts if part.hypotheses]
-        alignment = sum((part.alignment for part in parts), NO_ALIGNMENT)
+        alignment = self._joined_alignment(line.parts, [part.alignment for part in parts])
         status = tuple(part.status for part in parts if part.status != "empty") or ("empty",)
         if not filled:
             return Translation(text(0), 0, alignment, status=status)
@@ -209,6 +210,16 @@ class Translator:
         scored = tuple(map(_one_after_another, zip(*(part.scored for part in filled), strict=False)))
         num_tokens = sum(len(part.hypotheses[0].tokens) for part in filled)
         return Translation(n_best[0][0], num_tokens, alignment, n_best[0][1], n_best, scored, status)
+
+    def _joined_alignment(self, parts: Sequence[Part], alignments: Sequence[WordAlignment]) -> WordAlignment:
+        """The alignment of a line; without white space between two parts, they share a word."""
+        src_lang, tgt_lang = self._languages
+        joined, one_src_word, one_tgt_word = NO_ALIGNMENT, False, False
+        for part, after, alignment in zip(parts, spaces_after(parts, src_lang, tgt_lang), alignments, strict=True):
+            joined = joined.followed_by(alignment, one_src_word, one_tgt_word)
+            one_src_word = not part.after and not is_without_spaces(src_lang)
+            one_tgt_word = not (after or is_without_spaces(tgt_lang)) and (one_tgt_word or alignment.num_tgt_words > 0)
+        return joined
 
     def _copied(self, text: str, request: Request) -> _TranslatedPart:
         """The result of a part that is not translated: copied or empty."""

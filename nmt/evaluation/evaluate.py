@@ -83,7 +83,13 @@ def read_test_set(src: Side, references: Sequence[Side], source: SourceConfig = 
         sources = [*open_vectors(src.path, source).read()]
     if not sources:
         raise DataError(f"{src} is empty")
-    return TestSet(sources, [_read_reference(side, src, len(sources), source) for side in references])
+    read = [
+        [*map(str, sources)]  # a reference that stands for the source, and may be a pipe, which is read only once
+        if side is src
+        else _read_reference(side, src, len(sources), source)
+        for side in references
+    ]
+    return TestSet(sources, read)
 
 
 def corpus_test_set(files: CorpusFiles, source: SourceConfig = TEXT) -> TestSet:
@@ -195,8 +201,9 @@ def named_text(src: Path | None, references: Sequence[Path], languages: tuple[st
         if all(languages):
             raise
         raise ConfigError(
-            f"{src}: without a model it is not clear which side is the source; add --tgt-lang CODE, name its columns "
-            f"or fields after their languages, or name two texts: --src FILE --ref FILE"
+            f"{src}: without a model it is not clear which side is the source; "
+            f"{'' if languages[1] else 'add --tgt-lang CODE, '}name its columns or fields after their languages, or "
+            f"name two texts: --src FILE --ref FILE"
         ) from None
     source, target = sides_of(corpora.files[0])
     return NamedText(source, (target,), (corpora.src_lang, corpora.tgt_lang))

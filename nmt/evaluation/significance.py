@@ -15,6 +15,7 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import _compute_p_value
 
 from nmt.config.training import Metric
+from nmt.errors import ConfigError
 from nmt.evaluation.metrics import Score
 
 Test = Literal["bs", "ar"]
@@ -112,7 +113,9 @@ def paired_test(
 def _generator() -> np.random.Generator:
     """sacreBLEU's generator, with the seed 12345 or SACREBLEU_SEED; without a seed if that is `none`."""
     seed = os.environ.get("SACREBLEU_SEED", "12345")
-    return np.random.default_rng(None if seed.lower() == "none" else int(seed))
+    if not seed.isdecimal() and seed.lower() != "none":
+        raise ConfigError(f"SACREBLEU_SEED={seed}: is no seed; give a whole number, or none")
+    return np.random.default_rng(int(seed) if seed.isdecimal() else None)
 
 
 def _resampled(

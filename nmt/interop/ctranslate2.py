@@ -58,7 +58,11 @@ def learn_shortlist(files: CorpusFiles, tokenizers: Tokenizers) -> str:
     count = count_pairs([files])
     read = np.zeros(count, dtype=np.uint8)
     read[np.linspace(0, count - 1, min(count, MAX_PAIRS)).astype(np.int64)] = 1
-    encoded = [(tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)) for src, tgt in read_pairs(files, bytes(read))]
+    sides = (tokenizers.src, tokenizers.tgt)
+    encoded = [
+        [tokenizer.encode(tokenizer.normalize(line)) for tokenizer, line in zip(sides, pair, strict=True)]
+        for pair in read_pairs(files, bytes(read))
+    ]
     lengths = [np.array([len(pair[side]) for pair in encoded]) for side in (0, 1)]
     if not lengths[0] @ lengths[1]:
         raise empty_error(files)

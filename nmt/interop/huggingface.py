@@ -203,6 +203,7 @@ def _generation(config: InferenceConfig, sides: tuple[_Side, _Side], tokenizer: 
         "length_penalty": decoding.length_penalty,
         "early_stopping": decoding.beam_size > 1,
         "min_new_tokens": decoding.min_length,
+        "no_repeat_ngram_size": decoding.no_repeat_ngram_size,
         "max_length": decoding.max_length + 1,  # with the start
         "bad_words_ids": [[index] for index in dict.fromkeys((special[PAD], special[UNK], sides[1].start, *tags))],
         "renormalize_logits": True,
@@ -287,6 +288,7 @@ def translate_with_transformers(folder: Path, lines: Sequence[str], decoding: De
             num_beams=decoding.beam_size,
             **beams,
             min_new_tokens=decoding.min_length,
+            no_repeat_ngram_size=decoding.no_repeat_ngram_size,
             max_length=decoding.max_length + 1,  # with the start
         )
         for row, text in zip(batch, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):

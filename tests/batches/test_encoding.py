@@ -403,3 +403,22 @@ def test_a_worker_does_not_load_torch(tokenizers: Tokenizers, tmp_path: Path) ->
     assert result.returncode == 0, result.stderr
     loaded = load_tokenizers(tmp_path / "tokenizer")
     assert pickle.loads(result.stdout).src_ids.tolist() == loaded.src.encode("the")
+
+
+def test_a_line_that_a_tokenizer_refuses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a Marian model does with a target tag that it lacks."""
+    monkeypatch.chdir(tmp_path)
+    for side, lines in (("en", ["a", "b", ">>xx<< c"]), ("de", ["d", "e", "f"])):
+        Path(f"t.{side}").write_text("".join(f"{line}\n" for line in lines))
+    files = CorpusFiles(src=Path("t.en"), tgt=Path("t.de"))
+    tokenizers = ensure_tokenizers([files], TokenizerConfig(type="word"), Path("tokenizer"))
+
+    def encode_lines(lines: list[str], threads: int = 1) -> list[list[int]]:
+        if any(line.startswith(">>") for line in lines):
+            raise DataError("a line begins with >>xx<<, which is no target tag of this model")
+        return [[4] for _ in lines]
+
+    monkeypatch.setattr(tokenizers.src, "encode_lines", encode_lines)
+    (block,) = read_blocks(files)
+    with pytest.raises(DataError, match=r"^t\.en:3: a line begins with >>xx<<"):
+        encode_block(block, tokenizers, Job(10, "uint16"))

@@ -186,6 +186,11 @@ def test_corpora_of_the_same_name_are_written_beside_each_other(dirty: CorpusFil
         "cleaning.tsv", "train.2.de", "train.2.en", "train.de", "train.en"
     ]  # fmt: skip
     assert Path("out/train.2.en").read_text() == "bbbbbbbbb\n"
+    Path("c").mkdir()
+    write_pairs(Path("c"), [(b"ccccccccc", b"Text dazu.")], "train.2")
+    assert cli("data", "c", "a", "b", "--src-lang", "en", "--write", "named")[0] == 0
+    texts = {path.name: path.read_text()[0] for path in Path("named").glob("*.en")}
+    assert texts == {"train.2.en": "c", "train.en": "a", "train.3.en": "b"}
     assert cli("data", "out", "--src-lang", "en")[0] == 0  # cleaning.tsv is no corpus
 
 

@@ -170,6 +170,34 @@ def test_a_float_may_be_written_with_an_exponent_and_no_point(load: Load, writte
     assert load(f"{DATA}{TRAINING}  learning_rate: {written}\n").training.learning_rate == 1e-3
 
 
+@pytest.mark.parametrize("written", ["100", "0100", "+100", "1_00", "1e2"])
+def test_a_number_is_decimal(load: Load, written: str) -> None:
+    """In YAML 1.1, 0100 is 64 and 1:40 is 100."""
+    assert load(f"{DATA}training: {{max_steps: {written}}}\n").training.max_steps == 100
+    assert "max_steps is '1:40'; it should be a valid integer" in message_of(
+        load, f"{DATA}training: {{max_steps: 1:40}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("  cleaning: {script: true}\n" + TRAINING, "data.cleaning.script is True"),
+        (f"{TRAINING}  patience: true\n", "training.patience is True"),
+        (f"{TRAINING}  r_drop: false\n", "training.r_drop is False"),
+    ],
+)
+def test_true_and_false_are_no_numbers(load: Load, text: str, key: str) -> None:
+    assert f"{key}; it should be a valid number" in message_of(load, DATA + text)
+
+
+def test_a_language_may_be_undetermined(load: Load, tmp_path: Path) -> None:
+    data = "data:\n  train: {pairs: t.tsv}\n  validation: {pairs: v.tsv}\n  src_lang: und\n  tgt_lang: de\n"
+    (files,) = load(data + TRAINING).data.train
+    assert files.columns == (1, 2)
+    assert "data.train" in message_of(load, data.replace("{pairs: t.tsv}", "{}") + TRAINING)
+
+
 def test_an_exponent_makes_a_float_where_the_type_does_not_say_so(load: Load) -> None:
     message = message_of(load, f"{DATA}{TRAINING}tokenizer: {{type: 1e-3}}\n")
     assert "tokenizer.type is 0.001;" in message

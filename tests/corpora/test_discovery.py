@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import zipfile
 from collections.abc import Mapping
@@ -54,6 +55,10 @@ FILES: dict[str, bytes] = {
     "any.tmx": tmx("en-US", "de-DE", header='srclang="*all*"'),
     "three.tmx": tmx("en", "de", "fr", header='srclang="en"'),
     "variants.tmx": tmx("pt-BR", "pt-PT", header='srclang="pt-BR"'),
+    "old.tmx": tmx("eng", "de-DE", header='srclang="eng"'),
+    "lines.csv": b'"one","eins"\n"two\nlines",zwei\n', "first.csv": b'"one\n","eins\n"\ntwo,zwei\n',
+    "numbered.csv": b"ID,English,German\n7,one,eins\n8,two,zwei\n",
+    "words.tsv": b"it\tes\nhouse\tHaus\n", "mac.csv": b'en,de\r"one, two",eins\r',
     "taiwan.tmx": tmx("en", "zh-TW", header='srclang="en"'),
     "opus/README": b"about", "opus/Books.de-en.de": DE, "opus/Books.de-en.en": EN, "opus/Books.de-en.ids": b"1\n2\n",
     "lone/Books.de-en.de": DE, "lone/News.de-en.de": DE, "lone/News.de-en.en": EN, "empty/notes.txt": b"hello",
@@ -113,6 +118,10 @@ def discovered(named: str) -> tuple[str, str, tuple[CorpusFiles, ...]]:
         ("three.tmx --src-lang de --tgt-lang en", "de en"),
         ("variants.tmx --src-lang pt-PT --tgt-lang pt-BR", "pt-PT pt-BR"),
         ("taiwan.tmx", "en zh-TW"),
+        ("old.tmx", "en de"),
+        ("lines.csv --src-lang en --tgt-lang de", "en de"),
+        ("first.csv --src-lang en --tgt-lang de", "en de"),
+        ("numbered.csv", "en de"),
         ("de-en.txt.zip --src-lang en", "en de"),
         ("opus --tgt-lang de", "en de"),
         ("sorbian --src-lang hsb", "hsb de"),
@@ -126,6 +135,7 @@ def test_languages_and_sides_are_found(folder: Path, named: str, languages: str)
     for corpus in files:
         first = next(iter(read_pairs(corpus)))
         german_first = src_lang == "de" or src_lang == "pt-PT"
+        first = first[0].strip(), first[1].strip()
         if named.startswith("--src train.en --tgt other.en"):
             assert first == ("one", "one")
         else:
@@ -163,6 +173,8 @@ def test_every_corpus_is_listed_once_in_the_order_named(folder: Path) -> None:
         ("three.tmx --src-lang de --tgt-lang it", "three.tmx: holds en, de, fr, not de and it"),
         ("words.csv", "words.csv: no language is named"),
         ("half.tsv", "half.tsv:1: 'en' names one side"),
+        ("words.tsv --src-lang en --tgt-lang de", "words.tsv: holds it, es, not en and de; give its languages with"),
+        ("mac.csv --src-lang en --tgt-lang de", "mac.csv:1: the row that begins here is not CSV"),
         ("ids.tsv --src-lang en --tgt-lang de", "ids.tsv:1: has 4 columns"),
         ("prompt.jsonl", "prompt.jsonl:1: no two fields are named after languages"),
         ("poor.zip", "poor.zip: holds no two texts"),
@@ -175,3 +187,12 @@ def test_what_is_ambiguous_or_missing_is_refused_with_what_to_give(folder: Path,
         discovered(named)
     assert raised.value.exit_code == 2
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_is_no_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("train.en")
+    Path("train.de").write_bytes(DE)
+    with pytest.raises(NmtError, match=r"^train\.en: is a pipe or device, and a corpus is read more than once"):
+        discovered("--src train.en --tgt train.de")

@@ -300,6 +300,17 @@ def test_a_damaged_member_is_an_error() -> None:
         list(read_pairs(files))
 
 
+def test_a_damaged_member_is_an_error_for_lzma_too() -> None:
+    with zipfile.ZipFile("a.zip", "w", zipfile.ZIP_LZMA) as file:
+        for side in ("en", "zh"):
+            file.writestr(f"a.{side}", "text\n" * 50)
+    data = bytearray(Path("a.zip").read_bytes())
+    data[38] = 0xFF  # of the first member's options
+    Path("a.zip").write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.zip: cannot be read as a ZIP archive: "):
+        list(read_pairs(CorpusFiles(pairs=Path("a.zip"), src_column="en", tgt_column="zh")))
+
+
 def unit(*segments: tuple[str, str]) -> str:
     return "<tu>" + "".join(f"<tuv xml:lang='{name}'><seg>{text}</seg></tuv>" for name, text in segments) + "</tu>\n"
 

@@ -130,3 +130,13 @@ def test_copied_digits_come_from_themselves(in_solved: Path, tmp_path: Path, cli
         right += sum(src == tgt for src, tgt in pairs)
         total += len(pairs)
     assert right / total > 0.6, right / total
+
+
+@pytest.mark.parametrize(
+    ("line", "alignment"), [("1 2👍", "0-0 1-1"), ("😀1 2", "0-0 1-1"), ("1 2 👍", "0-0 1-1 2-2"), ("😀1👍", "0-0")]
+)
+def test_an_emoji_at_a_word_belongs_to_it(in_solved: Path, tmp_path: Path, cli: Cli, line: str, alignment: str) -> None:
+    """Words are what white space separates, on both sides."""
+    (tmp_path / "in").write_text(f"{line}\n", encoding="utf-8")
+    assert cli("translate", "--input", str(tmp_path / "in"), "--alignments", str(tmp_path / "al"))[0] == 0
+    assert (tmp_path / "al").read_text() == f"{alignment}\n"

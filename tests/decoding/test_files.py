@@ -347,6 +347,12 @@ def test_shards_are_the_whole_and_resume(
         translate_files(Repeating() if has_prefixes else Shouting(), files, MADE_FROM, resume=True)
     translate_files(Repeating() if has_prefixes else Shouting(), whole, MADE_FROM, resume=False)
     assert b"".join(output.read_bytes() for output in outputs) == whole.output.read_bytes()
+    for shard, output in zip(shards, outputs, strict=True):
+        sharded = {**MADE_FROM, "--shard": shard.name}
+        output.unlink()
+        files = dataclasses.replace(whole, output=output, shard=shard)
+        translate_files(Repeating() if has_prefixes else Shouting(), files, sharded, resume=True)
+        files.check_finished(sharded)
     sizes = [shard.end - shard.first for shard in shards]
     assert max(sizes) - min(sizes) <= 1
 
@@ -834,3 +840,15 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
         peaks.append(int(result.stdout))  # KB
         assert sum(1 for _ in read_lines(path.with_suffix(".txt.gz"))) == count
     assert peaks[1] < peaks[0] + 2_000, peaks
+
+
+def test_two_processes_cannot_write_one_output(tmp_path: Path) -> None:
+    write_input(tmp_path / "in.txt", LINES)
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    with OutputFiles(files.outputs(), MADE_FROM, True, files.input) as outputs:
+        outputs.write("A LINE")
+        with pytest.raises(RunError, match=r"out\.txt: another process is writing it; wait for it"):
+            translate_files(Shouting(), files, MADE_FROM, resume=True)
+        outputs.write("ANOTHER")
+    assert (tmp_path / "out.txt").read_text() == "A LINE\nANOTHER\n"
+    assert not list(tmp_path.glob(".*lock"))

@@ -134,7 +134,8 @@ def test_random_numbers_of_vectors_and_ids_differ_by_content() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"temperature": 0.0}, "--temperature 0: must be more than 0"),
+        ({"temperature": 0.0}, "--temperature 0: must be more than 1e-06"),
+        ({"temperature": 1e-40}, "--temperature 1e-40: must be more than 1e-06"),
         ({"temperature": math.nan}, "--temperature nan"),
         ({"top_p": 0.0}, "--top-p 0: "),
         ({"top_p": 1.1}, "--top-p 1.1: "),

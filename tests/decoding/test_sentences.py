@@ -52,6 +52,15 @@ def test_line_ends_and_blank_lines_end_sentences_and_are_kept() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "address", ["https://example.com/index.php?Title=Foo", "WWW.FOO.DE", "www.foo.de/A.B!C", "Ann.Bell@Example.COM"]
+)
+def test_an_address_is_no_end_of_a_sentence(address: str) -> None:
+    assert [part.text for part in split_sentences(address, "en")] == [address]
+    text = f"See {address} now. And then?"
+    assert [part.text for part in split_sentences(text, "en")] == [f"See {address} now.", "And then?"]
+
+
 @settings(max_examples=200)
 @given(text=ANY_TEXT, language=st.sampled_from(["en", "de", "fr", "zh", "ar", "und"]))
 def test_nothing_of_a_text_is_lost(text: str, language: str) -> None:
@@ -65,7 +74,7 @@ def test_nothing_of_a_text_is_lost(text: str, language: str) -> None:
 @given(text=ANY_TEXT, longest=st.integers(1, 10))
 def test_parts_that_fit_make_the_text_again(text: str, longest: int) -> None:
     whole = Part(text.strip(), " ")
-    parts = split_to_fit(whole, lambda part: len(part) <= longest)
+    parts = split_to_fit(whole, lambda part: len(part) <= longest)  # also if a clause ends with the text
     assert "".join(part.text + part.after for part in parts) == f"{text.strip()} "
     assert all(len(part.text) <= longest for part in parts)
 
@@ -121,3 +130,9 @@ def test_without_clauses_it_is_split_at_spaces_and_within_words_only_if_it_must(
 def test_white_space_between_translations(src_lang: str, tgt_lang: str, separator: str, expected: str) -> None:
     parts = [Part("a", separator), Part("b")]
     assert join_parts(parts, ["A.", "B."], src_lang, tgt_lang) == expected
+
+
+@pytest.mark.parametrize("text", ["字，", "ab,", "a,b"])
+def test_two_or_three_characters_are_split(text: str) -> None:
+    parts = split_to_fit(Part(text), lambda part: len(part) < 2)
+    assert [part.text for part in parts] == list(text)

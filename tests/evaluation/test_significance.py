@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import refused
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 from test_evaluation import ALL, SENTENCES, corrupted, sacrebleu_command
 
 import nmt.evaluation.significance
 from nmt.config.training import Metric
+from nmt.errors import ConfigError
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import Interval, Test, confidence_intervals, paired_test
 
@@ -146,3 +148,10 @@ def test_swapped_systems_mirror_each_other(test: Test) -> None:
         assert forth[0][name].score == back[1][name].score
         if test == "bs":
             assert half_width(forth[0][name].interval) == pytest.approx(half_width(back[1][name].interval))
+
+
+@pytest.mark.parametrize("seed", ["abc", "-1", ""])
+def test_a_seed_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    with refused(ConfigError, f"SACREBLEU_SEED={seed}: is no seed"):
+        paired_test(make_metrics(ALL, "de"), [NEAR, FAR], [TRUTH], "bs", samples=20)

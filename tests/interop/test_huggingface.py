@@ -32,7 +32,10 @@ from nmt.tokenizers.tokenizer import load_tokenizers
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return made_run(tmp_path_factory.mktemp("marian"), {"preset": "marian"})
+    made = made_run(tmp_path_factory.mktemp("marian"), {"preset": "marian"})
+    settings = made.config_file.read_text().replace("decoding:\n", "decoding:\n  no_repeat_ngram_size: 3\n")
+    made.config_file.write_text(settings)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +110,7 @@ def test_generate_finds_what_our_search_finds(run: RunFolder, folder: Path, beam
     decoding = run.inference_config().decoding.model_copy(update=changes)
     expected = load(run.path, engine="torch", device="cpu", decoding=decoding).translate(lines)
     assert len(set(expected)) > 5
+    assert model.generation_config.no_repeat_ngram_size == decoding.no_repeat_ngram_size == 3
     found = tokenizer.batch_decode(ids, skip_special_tokens=True)
     assert sum(one == other for one, other in zip(found, expected, strict=True)) >= len(lines) - 1
 

@@ -1,5 +1,6 @@
 """A shortlist: what is learned, and that a search chooses among the candidates and nothing else."""
 
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -116,3 +117,11 @@ def test_a_forbidden_word_of_several_pieces_is_left_out_as_without_a_shortlist(t
     for decoding, is_same in ((forbidden, True), (free, False)):
         both = [[found[0].tokens for found in one.search(sources, decoding)] for one in (engine, ours)]
         assert (both[0] == both[1]) is is_same
+
+
+def test_text_is_normalized_as_for_the_model(pairs: tuple[Tokenizers, CorpusFiles]) -> None:
+    tokenizers = words("müde", "tired", "das", "the")
+    for form in ("NFC", "NFD"):
+        Path("src.txt").write_text(unicodedata.normalize(form, "müde\ndas\n") * 5, encoding="utf-8")
+        Path("tgt.txt").write_text("tired\nthe\n" * 5)
+        assert read(learn_shortlist(pairs[1], tokenizers))["müde"] == ["tired"]
