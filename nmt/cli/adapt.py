@@ -35,7 +35,7 @@ def adapt(
             "nmt adapt starts its processes itself; under torchrun, let it write its configuration first, and run nmt "
             "train with that"
         )
-    base = base_run(model)
+    base = base_run(model, "--model")
     run = run_named(f"{base.name}-adapted" if name is None else name)
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")

@@ -15,7 +15,7 @@ from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
 from nmt.evaluation.stored import AveragedRun, Stored, stored_evaluations
 from nmt.insight.progress import MEANING, read_status
-from nmt.insight.systems import Trainings, shown_value
+from nmt.insight.systems import Trainings
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
 from nmt.runs.exports import ModelFile
 from nmt.runs.folder import RunFolder
@@ -24,6 +24,7 @@ from nmt.system.devices import choose_device
 from nmt.tokenizers.tokenizer import load_tokenizers
 from nmt.training.fine_tuning import Forgetting, read_forgetting
 from nmt.training.record import TrainingRecord, read_record, recorded_corpus
+from nmt.training.resuming import shown_value
 
 MAX_RESAMPLED_LINES = 5000
 """Limit for confidence intervals, since TER is recomputed for each line."""

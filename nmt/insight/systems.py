@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -85,16 +84,10 @@ class Trainings:
         settings: dict[str, list[str]] = {}
         for number, run in enumerate(runs):
             for key, *values in differences(runs[0].config(), run.config()):
-                first, own = map(shown_value, values)
-                settings.setdefault(key, [first] * len(runs))[number] = own
+                if key != "data.train.weight":  # data.train tells it, too
+                    first, own = values
+                    settings.setdefault(key, [first] * len(runs))[number] = own
         return cls(tuple(names), settings, tuple(map(read_history, runs)))
-
-
-def shown_value(value: object) -> str:
-    """A setting's value on one line, as in YAML."""
-    if isinstance(value, float) and value.is_integer():
-        return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class Material(NamedTuple):

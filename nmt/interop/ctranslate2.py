@@ -129,8 +129,8 @@ def export_ctranslate2(
         if shortlist is not None:
             write_text(temporary / SHORTLIST, learn_shortlist(shortlist, prepared.tokenizers))
         usage = [
-            f"nmt translate --model {folder.name} --input FILE",
-            f'ctranslate2.Translator("{folder.name}") reads and writes the pieces of tokenizer/',
+            f"nmt translate --model {folder} --input FILE",
+            f'ctranslate2.Translator("{folder}") reads and writes the pieces of tokenizer/',
         ]
         unchecked = describe(run, folder, "ctranslate2", usage, (), quantization)
         write_json(temporary / "export.json", dataclasses.asdict(unchecked))  # by which `load` knows it

@@ -57,6 +57,8 @@ class Plan(NamedTuple):
     """The test set of the new text."""
     general: tuple[str, ...]
     """The test sets of general text."""
+    drawn: tuple[Path, ...]
+    """The files of the held-out sets that the adaptation draws."""
 
 
 class Adaptation(NamedTuple):
@@ -77,6 +79,7 @@ def adapt(
     configuration is removed: the corrected command writes another.
     """
     file = Path(f"{run.name}.yaml")
+    before = {*Path().iterdir()}
     plan = write_plan(base, data, keep, overrides, file, fresh)
     try:
         config = load_run_config(file, (), run, fresh)
@@ -88,7 +91,8 @@ def adapt(
             trained = average_with_base(base, run) or trained or not last.exists()
     except (NmtError, SystemExit):
         if plan.is_written and not run.exists():
-            file.unlink()
+            for path in {file, *plan.drawn} - before:
+                path.unlink(missing_ok=True)
         raise
     return Adaptation(config, trained, plan)
 
@@ -122,8 +126,11 @@ def write_plan(
     if pairs < MIN_PAIRS:
         raise ConfigError(f"--data: {pairs} pairs are too few to adapt to; {MIN_PAIRS} is the least")
     own_tests = own_test_sets(base)
-    text, tests, drawn = _general_text(base, keep, file.stem, languages, own_tests)
     new = _unused_name("new", own_tests)
+    general_text = discover(keep, None, None, *languages).files if keep else ()
+    if both := {*map(_paths, new_text)} & {*map(_paths, general_text)}:
+        raise ConfigError(f"--keep {both.pop()[0].name}: is --data, too; give other text as one of them")
+    text, tests, drawn = _general_text(base, general_text, file.stem, languages, own_tests)
     held_out = {"holdout": _size(pairs, NEW_SHARE, MAX_NEW)}
     section: dict[str, Any] = {
         "train": [files.file_keys() for files in new_text],
@@ -136,7 +143,7 @@ def write_plan(
         section["replay"] = _share_of_pairs(new_text, text)
     if drawn is not None:
         section["train"] += [{**files.file_keys(), "replayed": True} for files in text]
-        section["test"][tests[0]] = drawn
+        section["test"][tests[0]] = drawn.data.validation.file_keys()
     updates = max(MIN_UPDATES, min(MAX_UPDATES, 100 * round(pairs * UPDATES_PER_PAIR / 100)))
     training: dict[str, Any] = {"init_from": str(base.path), **TRAINING, "max_steps": updates}
     training |= {"validate_every": updates // NUM_VALIDATIONS, "learning_rate": _learning_rate(base, bool(text))}
@@ -145,21 +152,50 @@ def write_plan(
     settings = {"data": section, "training": training}
     for setting in overrides:
         override(settings, setting)
-    return Plan(_is_written(file, settings, is_fresh), new, tests)
+    head = f"# Written by nmt adapt for runs/{file.stem}; `nmt config KEY` explains a key.\n"
+    content = head + settings_to_yaml(settings)
+    there = file.read_text(encoding="utf-8") if file.exists() else ""
+    if there and there != content and not (is_fresh and there.startswith(head)):
+        raise ConfigError(
+            f"{file} exists with other settings than these options; to train with the file: nmt train {file}; or "
+            f"give another --name, or replace it with --fresh"
+        )
+    names = ["validation", new, *tests[:1]] if drawn is not None else ["validation", new]
+    paths = tuple(Path(f"{file.stem}.{name}.{side}") for name in names for side in _sides(languages))
+    if there and _data_section(there) != _data_section(content):
+        for path in paths:
+            path.unlink(missing_ok=True)  # drawn from other text
+    if drawn is not None:
+        try:
+            with_hold_outs(drawn)
+        except ConfigError as error:
+            raise DataError(f"general text: {error}") from None
+    if there != content:
+        write_text(file, content)
+        log.info(f"wrote {file}, the configuration of this adaptation")
+    return Plan(there != content, new, tests, paths)
+
+
+def _paths(files: CorpusFiles) -> tuple[Path, Path]:
+    return files.src_file.resolve(), files.tgt_file.resolve()
+
+
+def _data_section(settings: str) -> str:
+    return settings.partition("\ntraining:")[0]
 
 
 def _general_text(
-    base: RunFolder, keep: Sequence[Path], stem: str, languages: tuple[str, str], own: Mapping[str, CorpusFiles]
-) -> tuple[Sequence[CorpusFiles], tuple[str, ...], dict[str, Any] | None]:
-    """The general text to mix in, the names of its test sets, and the test set drawn from `keep`, if any.
+    base: RunFolder, keep: Sequence[CorpusFiles], stem: str, languages: tuple[str, str], own: Mapping[str, CorpusFiles]
+) -> tuple[Sequence[CorpusFiles], tuple[str, ...], Config | None]:
+    """The general text to mix in, the names of its test sets, and the test set to draw from `keep`, if any.
 
     The text is that of `keep`, or else the training text of the base model. Test sets of the base run count if they
     still exist.
     """
     tests = tuple(name for name, files in own.items() if files.files_exist())
     if keep:
-        files, name = discover(keep, None, None, *languages).files, _unused_name("general", own)
-        return files, (name, *tests), _held_out(files, f"{stem}.{name}", languages)
+        name = _unused_name("general", own)
+        return keep, (name, *tests), _held_out(keep, f"{stem}.{name}", languages)
     text = base.config().data.train if base.has_training_config() else ()
     if not all(files.files_exist() for files in text):
         text = ()
@@ -175,22 +211,6 @@ def _general_text(
             f"pairs of general text with --keep FILE"
         )
     return text, tests, None
-
-
-def _is_written(file: Path, settings: dict[str, Any], is_fresh: bool) -> bool:
-    head = f"# Written by nmt adapt for runs/{file.stem}; `nmt config KEY` explains a key.\n"
-    text = head + settings_to_yaml(settings)
-    there = file.read_text(encoding="utf-8") if file.exists() else ""
-    if there == text:
-        return False
-    if there and not (is_fresh and there.startswith(head)):
-        raise ConfigError(
-            f"{file} exists with other settings than these options; to train with the file: nmt train {file}; or "
-            f"give another --name, or replace it with --fresh"
-        )
-    write_text(file, text)
-    log.info(f"wrote {file}, the configuration of this adaptation")
-    return True
 
 
 def _share_of_pairs(new_text: Iterable[CorpusFiles], general: Iterable[CorpusFiles]) -> float:
@@ -222,9 +242,9 @@ def _unused_name(name: str, taken: Collection[str]) -> str:
     return next(free for free in chain([name], (f"{name}{number}" for number in count(2))) if free not in taken)
 
 
-def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, str]) -> dict[str, Any]:
-    """A test set of general text, drawn as any held-out set and written to the current folder."""
-    src, tgt = languages if languages[0] != languages[1] else (f"src.{languages[0]}", f"tgt.{languages[1]}")
+def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, str]) -> Config:
+    """A configuration whose validation set is a test set of general text, to be drawn in the current folder."""
+    src, tgt = _sides(languages)
     size = _size(count_pairs(general), GENERAL_SHARE, MAX_GENERAL)
     data = {
         "train": [files.file_keys() for files in general],
@@ -232,12 +252,12 @@ def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, s
         "tgt_lang": languages[1],
         "validation": {"holdout": size, "src": f"{stem}.{src}", "tgt": f"{stem}.{tgt}"},
     }
-    try:
-        config = Config.model_validate({"data": data, "training": {"max_steps": 1}})
-        drawn = with_hold_outs(config).data.validation
-    except ConfigError as error:
-        raise DataError(f"general text: {error}") from None
-    return drawn.file_keys()
+    return Config.model_validate({"data": data, "training": {"max_steps": 1}})
+
+
+def _sides(languages: tuple[str, str]) -> tuple[str, str]:
+    """The ends of the names of a drawn set's two files."""
+    return languages if languages[0] != languages[1] else (f"src.{languages[0]}", f"tgt.{languages[1]}")
 
 
 def average_with_base(base: RunFolder, run: RunFolder) -> bool:

@@ -28,15 +28,15 @@ _FREE = {"dropout", "preset"}
 """Keys of the model section on which no weight depends."""
 
 
-def base_run(name: str) -> RunFolder:
-    """The run that `training.init_from` names; `RunError` if there is none, or it has no weights to train."""
+def base_run(name: str, named_by: str = "training.init_from:") -> RunFolder:
+    """The run that a key or option names; `RunError` if there is none, or it has no weights to train."""
     try:
         run = open_run(name)
     except RunError as error:
-        raise RunError(f"training.init_from: {error}") from None
+        raise RunError(f"{named_by} {error}") from None
     if run.is_export():
         raise RunError(
-            f"training.init_from: {run.path} is an export, without weights to train; name the run that it was made from"
+            f"{named_by} {run.path} is an export, without weights to train; name the run that it was made from"
         )
     return run
 

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import torch
 
@@ -182,17 +183,38 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
     return changed
 
 
-def differences(old: Config, new: Config) -> Iterator[tuple[str, object, object]]:
-    """Key, old and new value of each setting that differs."""
+def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
+    """Key, old and new value of each setting that differs, as texts."""
     there, here = (dict(_values(config.model_dump(mode="json"))) for config in (old, new))
     for key in dict.fromkeys((*there, *here)):  # an architecture has keys that another lacks
         before, now = there.get(key), here.get(key)
         if before != now:
-            yield key, before, now
+            yield key, shown_value(before), shown_value(now)
     weights = [[files.weight for files in config.data.train] for config in (old, new)]
     if weights[0] != weights[1]:
         before, now = (", ".join(f"{weight:g}" for weight in run_weights) for run_weights in weights)
         yield "data.train.weight", before, now
+
+
+def shown_value(value: object) -> str:
+    """A setting's value on one line, as in YAML; a list of corpora by the names of their files."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:g}"
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        return "; ".join(map(_shown_corpus, value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _shown_corpus(keys: Mapping[str, object]) -> str:
+    names = [Path(str(keys[key])).name for key in ("src", "tgt", "pairs") if keys.get(key)]
+    others = [
+        f"{key} {shown_value(value)}"
+        for key, value in keys.items()
+        if key in ("weight", "tag") and value not in (None, 1)
+    ]
+    return ", ".join(names) + "".join(f" ({other})" for other in others)
 
 
 def _values(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

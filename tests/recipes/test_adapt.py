@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import Cli
+from conftest import Cli, refused
 from marian_models import sentences, write_folder
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -385,7 +385,8 @@ def test_85_percent_of_the_text_are_general(here: Path, new: int, general: int, 
         (["--model", "", "--data", "new.tsv"], "no run can have this name"),
         (["--data", "new.tsv", "--name", "copy"], "runs/copy is the folder of the new run, too"),
         (["--data", "few.tsv"], "--data: 20 pairs are too few"),
-        (["--data", "new.tsv", "--model", "nothing"], "nothing: no such run"),
+        (["--data", "new.tsv", "--model", "nothing"], "nmt: --model nothing: no such run"),
+        (["--data", "new.tsv", "--keep", "new.tsv"], "--keep new.tsv: is --data, too"),
         (["--data", "new.tsv", "--keep", "fewer.tsv"], "general text: "),
         (["--data", "new.tsv", "--set", "training.max_stepss=1"], "unknown key training.max_stepss"),
         (["--data", "new.tsv", "--set", "training.patience=3"], "training.patience needs a training.best_metric"),
@@ -401,7 +402,25 @@ def test_mistakes_are_one_plain_message(here: Path, cli: Cli, options: list[str]
     assert (code, out) == (2, "")
     assert f"nmt: {message}" in messages or message in messages
     assert not Path("runs", "copy-adapted").exists()
-    assert not Path("copy-adapted.yaml").exists()  # or the corrected command would be refused
+    assert not list(Path().glob("copy-adapted.*"))  # or the corrected command would be refused
+
+
+def test_starting_over_with_other_text_draws_other_test_sets(here: Path) -> None:
+    base, plan = RunFolder(here / "runs" / "copy"), Path("plan.yaml")
+    for name, count, seed in (("general", 100, 8), ("other", 100, 9), ("plan.tsv", 150, 10)):
+        lines = [line for line, _ in reversed_digits(count, seed)]
+        Path(name if "." in name else f"{name}.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines))
+    write_plan(base, [Path("new.tsv")], [Path("general.tsv")], [], plan, False)
+    drawn = Path("plan.general.en").read_bytes()
+    write_plan(base, [Path("new.tsv")], [Path("general.tsv")], ["training.max_steps=9"], plan, True)
+    assert Path("plan.general.en").read_bytes() == drawn
+    with refused(ConfigError, "plan.yaml exists with other settings"):
+        write_plan(base, [Path("new.tsv")], [Path("other.tsv")], [], plan, False)
+    assert Path("plan.general.en").read_bytes() == drawn
+    write_plan(base, [Path("plan.tsv")], [Path("other.tsv")], [], plan, True)
+    assert Path("plan.tsv").exists()
+    lines = Path("plan.general.en").read_text().splitlines()
+    assert {*lines} <= {line.split("\t")[0] for line in Path("other.tsv").read_text().splitlines()}
 
 
 @pytest.mark.slow

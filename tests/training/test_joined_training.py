@@ -290,7 +290,7 @@ def test_a_resumed_run_keeps_its_kind_of_batches(copy_task: Path) -> None:
     run = trained(copy_task, "kept", JOINED, "training.max_steps=6")
     trained(copy_task, "kept", "training.max_steps=8")  # auto, which pads on a CPU
     assert run.config().training.joined is True
-    with refused(RunError, str(run.path), "training.joined: True, not False"):
+    with refused(RunError, str(run.path), "training.joined: true, not false"):
         trained(copy_task, "kept", "training.joined=false", "training.max_steps=12")
     assert trained(copy_task, "padded", "training.max_steps=6").config().training.joined is False
 
