@@ -47,7 +47,7 @@ class Section(BaseModel):
     def _true_is_no_number(cls, raw: Any) -> Any:
         """Refuse true and false for a number; pydantic takes them as 1 and 0."""
         wrong: list[InitErrorDetails] = [
-            {"type": "float_type", "loc": (key,), "input": value}
+            {"type": "float_type" if float in types else "int_type", "loc": (key,), "input": value}
             for key, value in (raw.items() if isinstance(raw, dict) else ())
             if isinstance(value, bool) and key in cls.model_fields
             if {int, float} & (types := {*_plain_types(cls.model_fields[key].annotation)}) and bool not in types

@@ -166,9 +166,11 @@ def _detect_by_names(path: Path, names: Sequence[str]) -> DetectedCorpus | None:
         return DetectedCorpus(str(path), path, {}, in_order=(src, tgt))
     if languages or src or tgt:
         known = next(iter(languages.values()), "") or src or tgt
+        is_table = pairs_format(path) in ("tsv", "csv")
         raise ConfigError(
             f"{path}:1: {known!r} names one side, and no column or field names the other; it has {listed(names)}; name "
-            "both with language codes, or source and target; in a table, in a line above if this one is a pair"
+            f"both with language codes, or source and target"
+            f"{'; if line 1 is a pair, add a line above it that names the columns' if is_table else ''}"
         )
     return None
 

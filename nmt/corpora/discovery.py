@@ -117,8 +117,6 @@ def _check_file(path: Path) -> None:
         raise DataError(f"{path}: is a folder, not a text")
     if not path.exists():
         raise DataError(f"{path}: no such file")
-    if not path.is_file():
-        raise DataError(f"{path}: is a pipe or device, and a corpus is read more than once; write it to a file")
 
 
 def _grouped(texts: Iterable[Path]) -> dict[Path, list[Path]]:
@@ -204,8 +202,8 @@ def _resolved(corpus: DetectedCorpus, languages: tuple[str, str]) -> CorpusFiles
             is_table = pairs_format(corpus.pairs) in ("tsv", "csv")
             or_header = f", or, if its first line is a pair, add one above it: the codes {wanted}" if is_table else ""
             raise ConfigError(
-                f"{corpus.name}: holds {', '.join(corpus.places)}, not {wanted}; give its languages with --src-lang "
-                f"and --tgt-lang{or_header}"
+                f"{corpus.name}: holds {', '.join(corpus.places)}, not {wanted}; name its own languages "
+                f"(--src-lang, --tgt-lang){or_header}"
             )
         return CorpusFiles(pairs=corpus.pairs).in_languages(*languages)
     return CorpusFiles(pairs=corpus.pairs, src_column=sides[0], tgt_column=sides[1]).in_languages(*languages)

@@ -394,7 +394,9 @@ def name_of(files: CorpusFiles) -> str:
 
 def empty_error(files: CorpusFiles) -> DataError:
     """The error for a corpus without pairs."""
-    return DataError(f"{files.pairs} is empty" if files.pairs else f"{files.src} and {files.tgt} are empty")
+    message = f"{files.pairs} is empty" if files.pairs else f"{files.src} and {files.tgt} are empty"
+    is_pipe = not files.src_file.is_file()
+    return DataError(message + "; a pipe can be read only once: write the text to a file" * is_pipe)
 
 
 def count_pairs(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> int:

@@ -172,12 +172,12 @@ class _Units:
         return f"{self._path}:{self.parser.CurrentLineNumber}"
 
 
-@functools.lru_cache(1000)  # most units of a file have the same languages
 def is_read_as(written: str, language: str) -> bool:
     """True if `read_tmx` takes a segment whose code is `written` for one in a language."""
     return _matches(_standard(written), _standard(language))
 
 
+@functools.lru_cache(1000)  # most units of a file have the same languages
 def _standard(language: str) -> str:
     return language.replace("_", "-").lower()
 

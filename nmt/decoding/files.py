@@ -219,8 +219,11 @@ class OutputFiles:
         self._resume = resume
         self._lock = contextlib.ExitStack()
         with contextlib.ExitStack() as on_error:
-            if not on_error.enter_context(locked(paths[0], wait=False, leaves_no_file=True)):
-                raise RunError(f"{paths[0]}: another process is writing it; wait for it, or name another file")
+            for path in paths:
+                with _writing(path):
+                    is_ours = on_error.enter_context(locked(path, wait=False, leaves_no_file=True))
+                if not is_ours:
+                    raise RunError(f"{path}: another process is writing it; wait for it, or name another file")
             self._open(input_file)
             self._lock = on_error.pop_all()
 

@@ -30,6 +30,8 @@ _EMOJI = re.compile(rf"(?:\s*(?:{_PICTURE}|{_KEYCAP}){_MARK}*)+")
 _EMOJI_BACKWARDS = re.compile(rf"(?:\s*{_MARK}*(?:{_PICTURE}|\u20e3\ufe0f?[0-9#*]))+")
 _ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|[Ww]{3}\.)\S+|(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_MAX_ADDRESS = 2048  # characters; so that a long text is split in linear time
+_CAPITALIZED = re.compile("[A-Z][a-z]")
 _AROUND_ADDRESSES = "()[]<>\"'„“”‚‘’«».,;:!?"
 
 
@@ -137,10 +139,15 @@ def _is_incomplete(part: Part, language: str) -> bool:
 
 
 def _are_an_address(before: Part, part: Part) -> bool:
-    """True if a URL or an e-mail address was split, as before a capital: "example.com/?A=b"."""
+    """True if a URL or an e-mail address was split, as before a capital: "example.com/?A=b".
+
+    A word after a host is not part of it: "www.example.com.Then".
+    """
     if before.after or not before.text or not (before.text[-1] + part.text[0]).isascii():
         return False
-    last, first = before.text.split()[-1].lstrip(_AROUND_ADDRESSES), part.text.split()[0]
+    last, first = before.text.rsplit(None, 1)[-1].lstrip(_AROUND_ADDRESSES), part.text.split(None, 1)[0]
+    if len(last) > _MAX_ADDRESS or (_CAPITALIZED.match(first) and "/" not in (last.partition("://")[2] or last)):
+        return False
     found = _ADDRESS.match(last + first)
     return found is not None and found.end() > len(last)
 

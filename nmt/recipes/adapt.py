@@ -162,9 +162,12 @@ def write_plan(
         )
     names = ["validation", new, *tests[:1]] if drawn is not None else ["validation", new]
     paths = tuple(Path(f"{file.stem}.{name}.{side}") for name in names for side in _sides(languages))
-    if there and _data_section(there) != _data_section(content):
-        for path in paths:
-            path.unlink(missing_ok=True)  # drawn from other text
+    is_other_text = there.partition("\n  src_lang:")[0] != content.partition("\n  src_lang:")[0]
+    if there and is_other_text and (old := [path.name for path in paths if path.exists()]):
+        raise ConfigError(
+            f"{', '.join(old)}: held out from the text of an earlier {file}; rename or remove them, or give another "
+            f"--name"
+        )
     if drawn is not None:
         try:
             with_hold_outs(drawn)
@@ -178,10 +181,6 @@ def write_plan(
 
 def _paths(files: CorpusFiles) -> tuple[Path, Path]:
     return files.src_file.resolve(), files.tgt_file.resolve()
-
-
-def _data_section(settings: str) -> str:
-    return settings.partition("\ntraining:")[0]
 
 
 def _general_text(

@@ -166,7 +166,7 @@ def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[boo
     else yields False. With `leaves_no_file`, the lock file is removed afterwards, except on Windows, where an open file
     cannot be.
     """
-    from filelock import FileLock, SoftFileLock, Timeout  # translating needs no locks
+    from filelock import FileLock, SoftFileLock, Timeout  # most commands need no locks
 
     file, soft_file = _files(path)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -189,7 +189,8 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
     for key in dict.fromkeys((*there, *here)):  # an architecture has keys that another lacks
         before, now = there.get(key), here.get(key)
         if before != now:
-            yield key, shown_value(before), shown_value(now)
+            texts = shown_value(before), shown_value(now)
+            yield key, *(texts if texts[0] != texts[1] else map(json.dumps, (before, now)))
     weights = [[files.weight for files in config.data.train] for config in (old, new)]
     if weights[0] != weights[1]:
         before, now = (", ".join(f"{weight:g}" for weight in run_weights) for run_weights in weights)
@@ -197,7 +198,11 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
 
 
 def shown_value(value: object) -> str:
-    """A setting's value on one line, as in YAML; a list of corpora by the names of their files."""
+    """A setting's value on one line, as in YAML; a list of corpora by the names of their files.
+
+    >>> shown_value([{"src": "a/train.en", "tgt": "a/train.de", "weight": 2.0, "tag": None}]), shown_value(None)
+    ('train.en, train.de (weight 2)', 'null')
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():

@@ -188,7 +188,9 @@ def test_a_number_is_decimal(load: Load, written: str) -> None:
     ],
 )
 def test_true_and_false_are_no_numbers(load: Load, text: str, key: str) -> None:
-    assert f"{key}; it should be a valid number" in message_of(load, DATA + text)
+    assert f"{key}; it should be a valid {'integer' if 'patience' in key else 'number'}" in message_of(
+        load, DATA + text
+    )
 
 
 def test_a_language_may_be_undetermined(load: Load, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nmt.config.corpus import CorpusFiles
 from nmt.corpora.discovery import discover
-from nmt.corpora.pairs import read_pairs
+from nmt.corpora.pairs import empty_error, read_pairs
 from nmt.errors import NmtError
 
 PAIRS = [("one", "eins"), ("two", "zwei")]
@@ -173,7 +173,7 @@ def test_every_corpus_is_listed_once_in_the_order_named(folder: Path) -> None:
         ("three.tmx --src-lang de --tgt-lang it", "three.tmx: holds en, de, fr, not de and it"),
         ("words.csv", "words.csv: no language is named"),
         ("half.tsv", "half.tsv:1: 'en' names one side"),
-        ("words.tsv --src-lang en --tgt-lang de", "words.tsv: holds it, es, not en and de; give its languages with"),
+        ("words.tsv --src-lang en --tgt-lang de", "words.tsv: holds it, es, not en and de; name its own"),
         ("mac.csv --src-lang en --tgt-lang de", "mac.csv:1: the row that begins here is not CSV"),
         ("ids.tsv --src-lang en --tgt-lang de", "ids.tsv:1: has 4 columns"),
         ("prompt.jsonl", "prompt.jsonl:1: no two fields are named after languages"),
@@ -190,9 +190,9 @@ def test_what_is_ambiguous_or_missing_is_refused_with_what_to_give(folder: Path,
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
-def test_a_pipe_is_no_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_that_was_read_before_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("train.en")
     Path("train.de").write_bytes(DE)
-    with pytest.raises(NmtError, match=r"^train\.en: is a pipe or device, and a corpus is read more than once"):
-        discovered("--src train.en --tgt train.de")
+    error = empty_error(CorpusFiles(src=Path("train.en"), tgt=Path("train.de")))
+    assert str(error) == "train.en and train.de are empty; a pipe can be read only once: write the text to a file"

@@ -850,5 +850,7 @@ def test_two_processes_cannot_write_one_output(tmp_path: Path) -> None:
         with pytest.raises(RunError, match=r"out\.txt: another process is writing it; wait for it"):
             translate_files(Shouting(), files, MADE_FROM, resume=True)
         outputs.write("ANOTHER")
+        with pytest.raises(RunError, match=r"out\.txt: another process is writing it"):
+            translate_files(Shouting(), Files(files.input, tmp_path / "b", files.output), MADE_FROM, resume=True)
     assert (tmp_path / "out.txt").read_text() == "A LINE\nANOTHER\n"
     assert not list(tmp_path.glob(".*lock"))

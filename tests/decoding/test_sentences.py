@@ -55,10 +55,11 @@ def test_line_ends_and_blank_lines_end_sentences_and_are_kept() -> None:
 @pytest.mark.parametrize(
     "address", ["https://example.com/index.php?Title=Foo", "WWW.FOO.DE", "www.foo.de/A.B!C", "Ann.Bell@Example.COM"]
 )
-def test_an_address_is_no_end_of_a_sentence(address: str) -> None:
+def test_nothing_within_an_address_ends_a_sentence(address: str) -> None:
     assert [part.text for part in split_sentences(address, "en")] == [address]
     text = f"See {address} now. And then?"
     assert [part.text for part in split_sentences(text, "en")] == [f"See {address} now.", "And then?"]
+    assert len(split_sentences("Visit www.example.com.Then call.", "en")) == 2
 
 
 @settings(max_examples=200)

@@ -405,20 +405,26 @@ def test_mistakes_are_one_plain_message(here: Path, cli: Cli, options: list[str]
     assert not list(Path().glob("copy-adapted.*"))  # or the corrected command would be refused
 
 
-def test_starting_over_with_other_text_draws_other_test_sets(here: Path) -> None:
+def test_held_out_sets_of_other_text_are_not_used(here: Path) -> None:
     base, plan = RunFolder(here / "runs" / "copy"), Path("plan.yaml")
-    for name, count, seed in (("general", 100, 8), ("other", 100, 9), ("plan.tsv", 150, 10)):
-        lines = [line for line, _ in reversed_digits(count, seed)]
-        Path(name if "." in name else f"{name}.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines))
+    for name, seed in (("general", 8), ("other", 9)):
+        lines = [line for line, _ in reversed_digits(100, seed)]
+        Path(f"{name}.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines))
     write_plan(base, [Path("new.tsv")], [Path("general.tsv")], [], plan, False)
-    drawn = Path("plan.general.en").read_bytes()
-    write_plan(base, [Path("new.tsv")], [Path("general.tsv")], ["training.max_steps=9"], plan, True)
-    assert Path("plan.general.en").read_bytes() == drawn
-    with refused(ConfigError, "plan.yaml exists with other settings"):
-        write_plan(base, [Path("new.tsv")], [Path("other.tsv")], [], plan, False)
-    assert Path("plan.general.en").read_bytes() == drawn
-    write_plan(base, [Path("plan.tsv")], [Path("other.tsv")], [], plan, True)
-    assert Path("plan.tsv").exists()
+    Path("plan.new.en").write_text("drawn\n")
+    files = content(here)
+    for is_fresh, message in (
+        (False, "plan.yaml exists with other settings"),
+        (True, "plan.new.en, plan.general.en, "),
+    ):
+        with refused(ConfigError, message, "another --name"):
+            write_plan(base, [Path("new.tsv")], [Path("other.tsv")], [], plan, is_fresh)
+        assert content(here) == files
+    write_plan(base, [Path("new.tsv")], [Path("general.tsv")], ["data.replay=0.5"], plan, True)  # the same text
+    assert Path("plan.general.en").exists()
+    for path in Path().glob("plan.*.*"):
+        path.unlink()
+    write_plan(base, [Path("new.tsv")], [Path("other.tsv")], [], plan, True)
     lines = Path("plan.general.en").read_text().splitlines()
     assert {*lines} <= {line.split("\t")[0] for line in Path("other.tsv").read_text().splitlines()}
 

@@ -77,6 +77,9 @@ def test_a_model_too_large_for_the_time_is_replaced_by_a_smaller_one() -> None:
     assert tried == [512, 256]
     assert plan.row.d_model == 256
     assert plan.row.max_steps >= RECOMMENDED[4].max_steps / 10
+    an_update = 0.3 * 256**2 * 4 * 2 / (192**2 * 3)  # with d_model 256
+    for share, width in ((0.11, 256), (0.09, 192)):
+        assert plan_for(100_000, share * 40_000 * an_update / 0.9, 0.3)[0].row.d_model == width
     plan, tried = plan_for(1_000_000, 600, 0.3)
     assert tried == [512, 256, 192]
     assert plan.row.vocab_size == 5_000
