@@ -63,13 +63,14 @@ def encode_block(
 
     Sources that are not text are read from files that `open_file` opens; `DataError` if one cannot be used.
     """
+    numbers = block.of_chosen(range(block.first, block.rows[1] + 1))
     src: list[Any]
     if job.source.type == "text":
         src_lines, tgt_lines = block.lines()
         try:
             src = _encode_lines(tokenizers.src, src_lines, job.max_length, threads)
         except DataError as error:  # a target tag that the model lacks
-            raise _with_place(error, tokenizers.src, src_lines, block) from None
+            raise _with_place(error, tokenizers.src, src_lines, numbers, block) from None
         src = [with_tag(job.tag, ids) for ids in src]
     else:
         tgt_lines = block.tgt_lines()
@@ -83,13 +84,15 @@ def encode_block(
         tgt_lengths=_lengths(tgt),
         src_ids=_concatenated(src, job.dtype) if job.source.type == "text" else _stacked(src, job),
         tgt_ids=_concatenated(tgt, job.dtype),
-        lines=np.array(block.of_chosen(range(block.first, block.rows[1] + 1)), dtype=np.int64)[keep],
+        lines=np.array(numbers, dtype=np.int64)[keep],
     )
 
 
-def _with_place(error: DataError, tokenizer: Tokenizer, lines: list[str], block: Block) -> DataError:
+def _with_place(
+    error: DataError, tokenizer: Tokenizer, lines: list[str], numbers: Sequence[int], block: Block
+) -> DataError:
     """The error of the first line that cannot be encoded, with its place."""
-    for pair, line in zip(block.of_chosen(range(block.first, block.rows[1] + 1)), lines, strict=True):
+    for pair, line in zip(numbers, lines, strict=True):
         try:
             tokenizer.encode_lines([tokenizer.normalize(line)])
         except DataError as of_line:

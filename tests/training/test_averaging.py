@@ -162,7 +162,7 @@ def test_an_average_resumed_equals_a_straight_one_to_the_bit(copy_task: Path, mo
 
 def test_a_resumed_run_may_not_change_ema_decay(copy_task: Path) -> None:
     trained(copy_task, "run")
-    with pytest.raises(RunError, match=r"  training\.ema_decay: None, not 0\.9"):
+    with pytest.raises(RunError, match=r"  training\.ema_decay: null, not 0\.9"):
         trained(copy_task, "run", EMA, "training.max_steps=24")
 
 
