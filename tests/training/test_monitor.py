@@ -76,7 +76,7 @@ def test_a_training_writes_for_tensorboard_and_its_resume_may_do_otherwise(copy_
     assert list(figures["train/grad_norm"]) == [3, 6, 9, 12]
     assert list(figures["validation/loss"]) == list(figures["validation/bleu"]) == [6, 12]
     without = resolve_processes(with_recorded_settings(load_config(copy_task), run), 1)
-    assert check_same(run.config(), without, run) == ["training.monitor: tensorboard -> None"]
+    assert check_same(run.config(), without, run) == ["training.monitor: tensorboard -> null"]
 
 
 def test_without_tensorboard_nothing_is_started(copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
