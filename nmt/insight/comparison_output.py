@@ -74,7 +74,7 @@ def notes(comparison: Comparison, baseline: str) -> list[str]:
 def _settings(trainings: Trainings) -> "Text":
     rows = [["", *trainings.names], *([f"  {key}", *values] for key, values in trainings.settings.items())]
     title = styled("settings that differ", "bold")
-    return joined("\n", [title, aligned(rows, left=range(len(rows[0])), has_head=True)])
+    return joined("\n", [title, aligned(rows, left=range(len(rows[0])), has_head=True, has_keys=True)])
 
 
 def _scores(outputs: Sequence[OutputScores]) -> "Text":

@@ -156,11 +156,17 @@ def show_fields(bar: "tqdm[Any]", fields: Sequence[str]) -> None:
     bar.refresh()
 
 
-def aligned(rows: "Sequence[Sequence[str | Text]]", left: Sequence[int] = (0,), *, has_head: bool = False) -> "Text":
+def aligned(
+    rows: "Sequence[Sequence[str | Text]]",
+    left: Sequence[int] = (0,),
+    *,
+    has_head: bool = False,
+    has_keys: bool = False,
+) -> "Text":
     """A table of aligned columns: those in `left` to the left, the others, numbers, to the right.
 
-    On a terminal, those to the left are wrapped where there is no room, and a head, the first row, is bold. A table of
-    many numbers may be wider.
+    On a terminal, those to the left are wrapped where there is no room, but not the first one if it `has_keys`, and a
+    head, the first row, is bold. A table of many numbers may be wider.
     """
     from rich.console import Console
     from rich.table import Table
@@ -173,7 +179,7 @@ def aligned(rows: "Sequence[Sequence[str | Text]]", left: Sequence[int] = (0,), 
             cell.expand_tabs(1)
         width = widest(column)
         if number in left:
-            width = min(width, _MIN_TEXT)
+            width = width if has_keys and not number else min(width, _MIN_TEXT)
             table.add_column(overflow="fold", min_width=width)
         else:
             table.add_column(justify="right", no_wrap=True, min_width=width)

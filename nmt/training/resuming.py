@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -189,16 +190,16 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
     for key in dict.fromkeys((*there, *here)):  # an architecture has keys that another lacks
         before, now = there.get(key), here.get(key)
         if before != now:
-            texts = shown_value(before), shown_value(now)
-            yield key, *(texts if texts[0] != texts[1] else map(json.dumps, (before, now)))
+            texts = ((shown_value(before, depth), shown_value(now, depth)) for depth in (1, 2, sys.maxsize))
+            yield key, *next((pair for pair in texts if pair[0] != pair[1]), (json.dumps(before), json.dumps(now)))
     weights = [[files.weight for files in config.data.train] for config in (old, new)]
     if weights[0] != weights[1]:
         before, now = (", ".join(f"{weight:g}" for weight in run_weights) for run_weights in weights)
         yield "data.train.weight", before, now
 
 
-def shown_value(value: object) -> str:
-    """A setting's value on one line, as in YAML; a list of corpora by the names of their files.
+def shown_value(value: object, depth: int = 1) -> str:
+    """A setting's value on one line, as in YAML; corpora by the last `depth` parts of their files' paths.
 
     >>> shown_value([{"src": "a/train.en", "tgt": "a/train.de", "weight": 2.0, "tag": None}]), shown_value(None)
     ('train.en, train.de (weight 2)', 'null')
@@ -207,24 +208,30 @@ def shown_value(value: object) -> str:
         return value
     if isinstance(value, float) and value.is_integer():
         return f"{value:g}"
-    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        return "; ".join(map(_shown_corpus, value))
+    if corpora := _corpora(value):
+        return "; ".join(_shown_corpus(keys, depth) for keys in corpora)
     return json.dumps(value, ensure_ascii=False)
 
 
-def _shown_corpus(keys: Mapping[str, object]) -> str:
-    names = [Path(str(keys[key])).name for key in ("src", "tgt", "pairs") if keys.get(key)]
-    others = [
-        f"{key} {shown_value(value)}"
-        for key, value in keys.items()
-        if key in ("weight", "tag") and value not in (None, 1)
-    ]
-    return ", ".join(names) + "".join(f" ({other})" for other in others)
+def _corpora(value: object) -> list[Mapping[str, object]]:
+    """The corpora that a setting names; none for another setting."""
+    values: list[object] = value if isinstance(value, list) else [value]
+    found = [one for one in values if isinstance(one, dict) and {"src", "pairs"} & {*one}]
+    return [*found] if len(found) == len(values) else []
+
+
+def _shown_corpus(keys: Mapping[str, object], depth: int) -> str:
+    paths = [Path(*Path(str(keys[key])).parts[-depth:]) for key in ("src", "tgt", "pairs") if keys.get(key)]
+    others = [key for key in ("weight", "tag", "holdout") if keys.get(key) not in (None, 1)]
+    return ", ".join(map(str, paths)) + "".join(f" ({key} {shown_value(keys[key])})" for key in others)
 
 
 def _values(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in section.items():
-        yield from _values(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+        if isinstance(value, dict) and not _corpora(value):
+            yield from _values(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def check_same_corpus(then: Mapping[str, str], now: Mapping[str, str], config: Config, run: RunFolder) -> None:
