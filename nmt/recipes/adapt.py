@@ -152,6 +152,15 @@ def write_plan(
     settings = {"data": section, "training": training}
     for setting in overrides:
         override(settings, setting)
+    names = ["validation", new, *tests[:1]] if drawn is not None else ["validation", new]
+    paths = tuple(Path(f"{file.stem}.{name}.{side}") for name in names for side in _sides(languages))
+    return Plan(_is_written(file, settings, paths, drawn, is_fresh), new, tests, paths)
+
+
+def _is_written(
+    file: Path, settings: dict[str, Any], held_out: Sequence[Path], drawn: Config | None, is_fresh: bool
+) -> bool:
+    """Draw the test set of general text and write the file; False if it had the same content before."""
     head = f"# Written by nmt adapt for runs/{file.stem}; `nmt config KEY` explains a key.\n"
     content = head + settings_to_yaml(settings)
     there = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -160,10 +169,8 @@ def write_plan(
             f"{file} exists with other settings than these options; to train with the file: nmt train {file}; or "
             f"give another --name, or replace it with --fresh"
         )
-    names = ["validation", new, *tests[:1]] if drawn is not None else ["validation", new]
-    paths = tuple(Path(f"{file.stem}.{name}.{side}") for name in names for side in _sides(languages))
     is_other_text = there.partition("\n  src_lang:")[0] != content.partition("\n  src_lang:")[0]
-    if there and is_other_text and (old := [path.name for path in paths if path.exists()]):
+    if there and is_other_text and (old := [path.name for path in held_out if path.exists()]):
         raise ConfigError(
             f"{', '.join(old)}: held out from the text of an earlier {file}; rename or remove them, or give another "
             f"--name"
@@ -176,7 +183,7 @@ def write_plan(
     if there != content:
         write_text(file, content)
         log.info(f"wrote {file}, the configuration of this adaptation")
-    return Plan(there != content, new, tests, paths)
+    return there != content
 
 
 def _paths(files: CorpusFiles) -> tuple[Path, Path]:
