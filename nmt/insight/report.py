@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.config.section import Section
 from nmt.config.training import Config, Metric
+from nmt.config.values import changed_settings
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import sides_of
 from nmt.decoding.torch_engine import TorchEngine, load_model
@@ -24,7 +24,6 @@ from nmt.system.devices import choose_device
 from nmt.tokenizers.tokenizer import load_tokenizers
 from nmt.training.fine_tuning import Forgetting, read_forgetting
 from nmt.training.record import TrainingRecord, read_record, recorded_corpus
-from nmt.training.resuming import shown_value
 
 MAX_RESAMPLED_LINES = 5000
 """Limit for confidence intervals, since TER is recomputed for each line."""
@@ -118,24 +117,6 @@ def gather(run: RunFolder, device: str = "auto", with_data: bool = False, overla
         averaged=averaged,
         notes=tuple(notes),
     )
-
-
-def changed_settings(section: Section, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield key, value and default of each setting that differs from its default, inner sections included.
-
-    The default is '' where there is none. Corpora are skipped.
-    """
-    dumped = section.model_dump(mode="json")
-    for key, value in section:
-        here, field = f"{path}{key}", type(section).model_fields[key]
-        if here in ("data.train", "data.exclude", "data.validation", "data.test") or key not in dumped:
-            continue
-        if isinstance(value, Section):
-            yield from changed_settings(value, f"{here}.")
-            continue
-        default = "" if field.is_required() else shown_value(field.get_default(call_default_factory=True))
-        if shown_value(dumped[key]) != default:
-            yield here, shown_value(dumped[key]), default
 
 
 def _test_scores(run: RunFolder, config: Config, with_data: bool) -> Iterator[ScoredSet]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from nmt.config.source import TEXT
 from nmt.config.training import EvaluationConfig
+from nmt.config.values import differences
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import Side, sides_of
 from nmt.corpora.vectors import source_names
@@ -20,7 +21,6 @@ from nmt.evaluation.stored import stored_hypotheses
 from nmt.runs.folder import RUNS, RunFolder, open_run
 from nmt.runs.history import History, read_history
 from nmt.system.console import log
-from nmt.training.resuming import differences
 
 
 class ComparedFiles(NamedTuple):

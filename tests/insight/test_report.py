@@ -33,10 +33,11 @@ import nmt.insight.report_output
 import nmt.insight.validation_set
 from nmt.cli.main import main
 from nmt.config.reading import load_config
+from nmt.config.values import changed_settings
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.evaluation.stored import stored_evaluations
 from nmt.insight.drawing import Curve, bars, curves
-from nmt.insight.report import changed_settings, gather
+from nmt.insight.report import gather
 from nmt.insight.validation_set import choose_examples, translate_validation_set
 from nmt.models.source import source_of
 from nmt.runs.folder import RunFolder
