@@ -32,6 +32,7 @@ from nmt.cleaning.sentence_index import (
 from nmt.config.corpus import CorpusFiles
 from nmt.config.data import CleaningConfig
 from nmt.config.formats import CLEANING_FILE, without_compression
+from nmt.config.languages import file_endings
 from nmt.config.source import TEXT, SourceConfig
 from nmt.corpora.hashes import CACHE, corpus_keys
 from nmt.corpora.pairs import Block, Result, count_pairs, over_blocks, read_blocks, reader_of
@@ -358,14 +359,15 @@ def cleaned_names(corpora: Sequence[CorpusFiles], languages: tuple[str, str]) ->
 
     For one language on both sides, `train.src.en` and `train.tgt.en`.
     """
-    (src, tgt), names = languages, []
+    src, tgt = file_endings(*languages)
+    names = []
     stems: set[str] = set()
     for files in corpora:
         own = without_compression(files.src_file).stem
         names_of_it = itertools.chain([own], (f"{own}.{number}" for number in itertools.count(2)))
         stem = next(name for name in names_of_it if name not in stems)
         stems.add(stem)
-        names.append((f"{stem}.{src}", f"{stem}.{tgt}") if src != tgt else (f"{stem}.src.{src}", f"{stem}.tgt.{tgt}"))
+        names.append((f"{stem}.{src}", f"{stem}.{tgt}"))
     return names
 
 

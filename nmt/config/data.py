@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages
 from nmt.config.inference import TextConfig
-from nmt.config.languages import check_language, language_suffix
+from nmt.config.languages import check_language, file_endings, language_suffix
 from nmt.config.section import Rate, Section
 
 
@@ -110,9 +110,8 @@ def _with_files(files: Any, name: str, data: dict[str, Any]) -> Any:
     for index, language in enumerate(languages):
         with contextlib.suppress(ValueError):  # reported elsewhere
             languages[index] = check_language(language)
-    if languages[0] == languages[1]:
-        languages = [f"src.{languages[0]}", f"tgt.{languages[1]}"]
-    return {**files, "src": f"{name}.{languages[0]}", "tgt": f"{name}.{languages[1]}"}
+    src, tgt = file_endings(*languages)
+    return {**files, "src": f"{name}.{src}", "tgt": f"{name}.{tgt}"}
 
 
 class DataConfig(TextConfig):

@@ -138,7 +138,6 @@ PRESETS: dict[str, dict[str, tuple[Any, ...]]] = {
         "norm": ("post",), "activation": ("swish", "relu", "gelu"), "positions": ("sinusoidal",),
         "layout": ("marianmt",),
     },
-    "argos": {},
 }  # fmt: skip
 """The values that a preset allows for keys of the model, first its default."""
 

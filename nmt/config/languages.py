@@ -84,6 +84,11 @@ def language_suffix(path: Path) -> str:
     return "" if subtags else suffix
 
 
+def file_endings(src: str, tgt: str) -> tuple[str, str]:
+    """The ends of the names of a corpus's two files; for one language on both sides, `src.en` and `tgt.en`."""
+    return (src, tgt) if src != tgt else (f"src.{src}", f"tgt.{tgt}")
+
+
 def base_language(code: str) -> str:
     """The language without script or region, in two letters if possible: `zh` for `zh-Hant`, `cmn` and `zho`."""
     if not code or code in LANGUAGE_CODES:

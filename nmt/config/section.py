@@ -39,7 +39,6 @@ class Section(BaseModel):
         frozen=True,
         defer_build=True,  # saves time where a section is never read
         allow_inf_nan=False,
-        protected_namespaces=(),
     )
 
     @model_validator(mode="before")

@@ -44,13 +44,11 @@ def corpus_keys(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> 
     """A hash of each source and target: of its file and, where the file holds both sides, its format and column."""
     files_of_sides = [files for files in corpora for _ in ("src", "tgt")]
     return [
-        _combined([digest, _reading_key(files)]) if files.pairs else digest
+        _combined([digest, json.dumps([pairs_format(files.src_file), *files.columns, files.inline_tags]).encode()])
+        if files.pairs
+        else digest
         for digest, files in zip(corpus_hashes(corpora, source), files_of_sides, strict=True)
     ]
-
-
-def _reading_key(files: CorpusFiles) -> bytes:
-    return json.dumps([pairs_format(files.src_file), *files.columns, files.inline_tags]).encode()
 
 
 def source_hash(path: Path, source: SourceConfig) -> bytes:

@@ -6,6 +6,7 @@ seeds.
 
 import dataclasses
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -67,7 +68,8 @@ def confidence_intervals(
     """
     intervals = {}
     for name, metric in metrics.items():
-        scores = _resampled(metric, metric._extract_corpus_statistics(hypotheses, references), CONFIDENCE_SAMPLES)
+        statistics = metric._extract_corpus_statistics(hypotheses, references)
+        scores = _resampled(metric, statistics, CONFIDENCE_SAMPLES, np.random.default_rng(_seed()))
         # Scores may be float32, except those of sets without any match.
         intervals[name] = Interval.of(np.array(scores, dtype=np.float64))
     return intervals
@@ -88,10 +90,12 @@ def paired_test(
     """
     count = samples or DEFAULT_SAMPLES[test]
     tested: list[dict[Metric, TestedScore]] = [{} for _ in systems]
+    seed = _seed()
     for name, metric in metrics.items():
         baseline: tuple[Any, NDArray[Any]] | None = None
         for hypotheses, of_system in zip(systems, tested, strict=True):
-            statistics, generator = metric._extract_corpus_statistics(hypotheses, references), _generator()
+            statistics = metric._extract_corpus_statistics(hypotheses, references)
+            generator = np.random.default_rng(seed)  # the same draws for all systems
             result = metric._aggregate_and_compute(statistics)
             changes = (
                 _exchanged(metric, baseline[0], statistics, count, generator) if baseline and test == "ar" else None
@@ -110,19 +114,17 @@ def paired_test(
     return tested
 
 
-def _generator() -> np.random.Generator:
-    """sacreBLEU's generator, with the seed 12345 or SACREBLEU_SEED; without a seed if that is `none`."""
+def _seed() -> int:
+    """The seed of sacreBLEU's generator: 12345 or SACREBLEU_SEED; a random one if that is `none`."""
     seed = os.environ.get("SACREBLEU_SEED", "12345")
     if not seed.isdecimal() and seed.lower() != "none":
         raise ConfigError(f"SACREBLEU_SEED={seed}: is no seed; give a whole number, or none")
-    return np.random.default_rng(int(seed) if seed.isdecimal() else None)
+    return int(seed) if seed.isdecimal() else secrets.randbits(63)
 
 
-def _resampled(
-    metric: SacreMetric, statistics: Any, samples: int, generator: np.random.Generator | None = None
-) -> list[float]:
+def _resampled(metric: SacreMetric, statistics: Any, samples: int, generator: np.random.Generator) -> list[float]:
     """The scores of resampled test sets, as sacreBLEU's, but drawn singly: all sets of 200,000 lines take 10 GB."""
-    sums, generator = np.array(statistics, dtype=np.float32), generator or _generator()
+    sums = np.array(statistics, dtype=np.float32)
     drawn = (sums[generator.choice(len(sums), len(sums))].sum(0) for _ in range(samples))
     return [metric._compute_score_from_stats(sample).score for sample in drawn]
 
@@ -149,7 +151,7 @@ def paired_interval(
     Each sample draws as many lines as there are, with replacement, the same for both systems. The interval holds the
     middle 95% of the samples' differences.
     """
-    seed = int(_generator().integers(2**63))  # the same for both, even if SACREBLEU_SEED is none
+    seed = _seed()
     before, after = (metric._extract_corpus_statistics(lines, references) for lines in (first, second))
     scores = [_resampled(metric, one, CONFIDENCE_SAMPLES, np.random.default_rng(seed)) for one in (before, after)]
     low, high = np.quantile(np.diff(scores, axis=0), [0.025, 0.975])

@@ -260,7 +260,7 @@ def _card(prepared: Prepared, result: ExportedRun) -> str:
             limits="\n\n".join([*result.notes, "It knows the kind of text that it was trained on, and no other."]),
             license=result.license,
             library="transformers",
-            base_model=base.name if base and "/" in base.name else None,
+            base_model=base.hub_name if base else None,
         )
     )
 

@@ -174,6 +174,8 @@ class Base:
     sha256: Mapping[str, str]
     """Hashes of its files, by name."""
     license: str = UNKNOWN_LICENSE
+    hub_name: str | None = None
+    """The name on the hub of the model that it, or a run before it, was imported from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,13 +222,14 @@ def base_of(run: RunFolder) -> Base | None:
     file = run.path / "imported.json"
     if file.is_file():
         imported = ImportedRun.read(file, "import the model again")
-        return Base(imported.name, imported.files, imported.license or UNKNOWN_LICENSE)
+        hub_name = imported.name if imported.revision else None
+        return Base(imported.name, imported.files, imported.license or UNKNOWN_LICENSE, hub_name)
     record = read_record(run)
     if record is None or record.init_from is None:
         return None
     origin = record.init_from
-    license = UNKNOWN_LICENSE
+    base = Base(origin.run, {Path(origin.model.path).name: origin.model.sha256})
     with contextlib.suppress(RunError):  # it may be gone, and its licence with it
         if (earlier := base_of(find_run(origin.run))) is not None:
-            license = earlier.license
-    return Base(origin.run, {Path(origin.model.path).name: origin.model.sha256}, license)
+            return dataclasses.replace(base, license=earlier.license, hub_name=earlier.hub_name)
+    return base

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from nmt.cleaning.holdout import with_hold_outs
 from nmt.config.corpus import CorpusFiles
 from nmt.config.data import CleaningConfig
+from nmt.config.languages import file_endings
 from nmt.config.reading import override, settings_to_yaml
 from nmt.config.training import Config
 from nmt.corpora.discovery import discover
@@ -153,7 +154,7 @@ def write_plan(
     for setting in overrides:
         override(settings, setting)
     names = ["validation", new, *tests[:1]] if drawn is not None else ["validation", new]
-    paths = tuple(Path(f"{file.stem}.{name}.{side}") for name in names for side in _sides(languages))
+    paths = tuple(Path(f"{file.stem}.{name}.{side}") for name in names for side in file_endings(*languages))
     return Plan(_is_written(file, settings, paths, drawn, is_fresh), new, tests, paths)
 
 
@@ -250,7 +251,7 @@ def _unused_name(name: str, taken: Collection[str]) -> str:
 
 def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, str]) -> Config:
     """A configuration whose validation set is a test set of general text, to be drawn in the current folder."""
-    src, tgt = _sides(languages)
+    src, tgt = file_endings(*languages)
     size = _size(count_pairs(general), GENERAL_SHARE, MAX_GENERAL)
     data = {
         "train": [files.file_keys() for files in general],
@@ -259,11 +260,6 @@ def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, s
         "validation": {"holdout": size, "src": f"{stem}.{src}", "tgt": f"{stem}.{tgt}"},
     }
     return Config.model_validate({"data": data, "training": {"max_steps": 1}})
-
-
-def _sides(languages: tuple[str, str]) -> tuple[str, str]:
-    """The ends of the names of a drawn set's two files."""
-    return languages if languages[0] != languages[1] else (f"src.{languages[0]}", f"tgt.{languages[1]}")
 
 
 def average_with_base(base: RunFolder, run: RunFolder) -> bool:

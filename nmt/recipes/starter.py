@@ -155,7 +155,8 @@ def tokens_for(inspection: Inspection, row: Recommended) -> Tokens:
         smallest, largest = _limits(inspection, coverage, joint)
     size = min(largest, wanted if smallest <= wanted / 2 else smallest + wanted // 2)
     rounded = size // 100 * 100
-    pieces = max(_pieces(side.longest, is_without_spaces(side.language)) for side in sides)
+    # An upper estimate of a line's pieces: small vocabularies have 2 to 4 characters a piece.
+    pieces = max(side.longest // (1 if is_without_spaces(side.language) else 2) for side in sides)
     return Tokens(
         vocab_size=rounded if rounded >= smallest else size,
         character_coverage=coverage,
@@ -179,11 +180,6 @@ def _covering(characters: Counter[str], coverage: float) -> int:
     """The number of the most frequent characters that make up this share of a text."""
     sums = itertools.accumulate(count for _, count in characters.most_common())
     return 1 + next(number for number, total in enumerate(sums) if total >= coverage * characters.total())
-
-
-def _pieces(characters: int, joins_words: bool) -> int:
-    """An upper estimate of a line's pieces: small vocabularies have 2 to 4 characters a piece."""
-    return characters if joins_words else characters // 2
 
 
 def starting_config(

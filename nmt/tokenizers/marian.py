@@ -20,6 +20,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from nmt.corpora.tables import listed
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.runs.folder import Recorded
 from nmt.system.files import write_bytes, write_json
@@ -29,7 +30,6 @@ EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 SETTINGS = "marian.json"
 _TAG = re.compile(r">>.+<<")
 _LEADING_TAG = re.compile(r">>[^\s<>]{1,30}<<")
-_MAX_LISTED = 20
 
 
 class MarianTokenizer:
@@ -95,13 +95,13 @@ class MarianTokenizer:
             return tag, text
         if found := _LEADING_TAG.match(line):
             raise DataError(
-                f"a line begins with {found[0]}, which is no target tag of this model: {_listed(self._tags)}"
+                f"a line begins with {found[0]}, which is no target tag of this model: {listed(self._tags)}"
             )
         if self._default_tag is None and line:
             raise DataError(
                 f"this model translates into several languages, and needs to know which: nmt translate --tgt-tag TAG, "
                 f"nmt import --tgt-tag TAG for good, or the tag at the beginning of each line; it has "
-                f"{_listed(self._tags)}"
+                f"{listed(self._tags)}"
             )
         return self._default_tag, line
 
@@ -149,7 +149,7 @@ class MarianFiles:
             raise RunError(f"{SETTINGS}: the start id {self.start} is beyond the vocabulary")
         tags = [piece for piece in src if _TAG.fullmatch(piece)]
         if self.tgt_tag is not None and self.tgt_tag not in tags:
-            known = f"its target tags are {_listed(tags)}" if tags else "it has no target tags"
+            known = f"its target tags are {listed(tags)}" if tags else "it has no target tags"
             raise ConfigError(f"--tgt-tag {self.tgt_tag}: not in this model's vocabulary; {known}")
         # A source has no start id; any id will do, such as its pad.
         src_special = SpecialIds(src[PAD], src[PAD], src[EOS], src[UNK], tuple(src[tag] for tag in tags))
@@ -210,8 +210,3 @@ def vocabulary_json(ids: Mapping[str, int]) -> bytes:
     return (
         json.dumps(dict(sorted(ids.items(), key=lambda item: item[1])), ensure_ascii=False, indent=0) + "\n"
     ).encode()
-
-
-def _listed(tags: Sequence[str]) -> str:
-    more = f" and {len(tags) - _MAX_LISTED} more" if len(tags) > _MAX_LISTED else ""
-    return ", ".join(tags[:_MAX_LISTED]) + more

@@ -58,10 +58,6 @@ def train(config: Config, run: RunFolder, fresh: bool = False, ranks: Ranks = AL
     `TrainingError` if the training cannot continue, and `InterruptedTrainingError` after a signal, with everything
     saved.
     """
-    if config.training.processes not in ("auto", ranks.size):
-        raise ConfigError(
-            f"training.processes is {config.training.processes}, but there are {ranks.size}; let `nmt train` start them"
-        )
     resolve_processes(config, ranks.size)  # raises before anything is written
     tensorboard = run.tensorboard if config.training.monitor == "tensorboard" else None
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main, tensorboard=tensorboard)

@@ -150,6 +150,15 @@ def test_swapped_systems_mirror_each_other(test: Test) -> None:
             assert half_width(forth[0][name].interval) == pytest.approx(half_width(back[1][name].interval))
 
 
+def test_a_random_seed_draws_the_same_lines_for_all_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "none")
+    first, second, third = (
+        paired_test(make_metrics(("bleu",), "de"), [NEAR] * 2, [TRUTH], samples=50) for _ in range(3)
+    )
+    assert all(one["bleu"].interval == other["bleu"].interval for one, other in (first, second, third))
+    assert len({one["bleu"].interval for one, _ in (first, second, third)}) > 1
+
+
 @pytest.mark.parametrize("seed", ["abc", "-1", ""])
 def test_a_seed_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
     monkeypatch.setenv("SACREBLEU_SEED", seed)

@@ -2,14 +2,17 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
 from conftest import Cli
+from huggingface_hub import ModelCard
 from made_runs import LINES, made_run, text
 from marian_models import write_folder
 from safetensors.torch import load_file
@@ -23,11 +26,12 @@ from nmt.errors import MissingExtraError, RunError
 from nmt.evaluation.metrics import Score
 from nmt.interop.huggingface import export_huggingface
 from nmt.interop.importing import import_model
-from nmt.interop.verification import Verification
+from nmt.interop.verification import Verification, base_of
 from nmt.models.source import pad, source_of
 from nmt.runs.folder import RunFolder
-from nmt.system.files import read_json
+from nmt.system.files import read_json, write_json
 from nmt.tokenizers.tokenizer import load_tokenizers
+from nmt.training.record import RecordedBase, RecordedFile
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +131,6 @@ def test_the_pieces_are_ours(run: RunFolder, folder: Path) -> None:
 
 
 def test_the_card_and_the_description(run: RunFolder, folder: Path) -> None:
-    from huggingface_hub import ModelCard
-
     card = ModelCard.load(folder / "README.md")
     assert (card.data.library_name, card.data.license, card.data.language) == ("transformers", "unknown", ["en", "de"])
     said = read_json(folder / "export.json")
@@ -155,6 +157,28 @@ def test_an_imported_model_goes_out_as_it_came(tmp_path: Path, monkeypatch: pyte
     said = read_json(folder / "export.json")
     assert (said["license"], said["base"]["name"], said["base"]["license"]) == ("cc-by-4.0", "opus", "cc-by-4.0")
     assert "vocab.json" in said["base"]["sha256"]
+
+
+def test_the_base_model_of_a_card_is_the_model_of_the_hub_that_all_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(Path("opus"))
+    import_model(Path("opus"), "imported", "en", "zh", None)
+    imported, tuned = RunFolder(Path("runs/imported")), RunFolder(Path("runs/tuned"))
+    shutil.copytree(imported.path, tuned.path)
+    (tuned.path / "imported.json").unlink()
+    file = RecordedFile(path="runs/imported/model.safetensors", sha256="0" * 64)
+    start = RecordedBase(run="runs/imported", model=file, test={}, test_files={})
+    monkeypatch.setattr("nmt.interop.verification.read_record", lambda run: SimpleNamespace(init_from=start))
+
+    assert [base and base.hub_name for base in map(base_of, (imported, tuned))] == [None, None]  # a folder
+    origin = imported.path / "imported.json"
+    write_json(origin, {**read_json(origin), "name": "Helsinki-NLP/opus-mt-en-zh", "revision": "0123abcd"})
+    lines = Path("lines")
+    lines.write_text("hello world\ngood morning\n", encoding="utf-8")
+    result = export_huggingface(tuned, lines, lines, "cpu")
+    assert ModelCard.load(Path(result.folder) / "README.md").data.base_model == "Helsinki-NLP/opus-mt-en-zh"
 
 
 def test_what_marianmt_cannot_express_is_refused_with_the_remedy(tmp_path: Path) -> None:

@@ -283,7 +283,7 @@ def test_target_tags_are_named_checked_and_asked_for(tmp_path: Path, monkeypatch
     assert "needs to know which: nmt translate --tgt-tag TAG" in message
     code, _, message = cli("translate", "--tgt-tag", "fra", line)
     assert code == 2
-    assert "--tgt-tag >>fra<<: not in this model's vocabulary; its target tags are >>deu<<, >>nld<<," in message
+    assert "--tgt-tag >>fra<<: not in this model's vocabulary; its target tags are '>>deu<<', '>>nld<<'," in message
     code, _, message = cli("translate", f">>fra<< {line}")
     assert code == 2
     assert "a line begins with >>fra<<, which is no target tag of this model" in message
