@@ -32,7 +32,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -417,7 +416,7 @@ def main() -> int:
         return 0
     run = open_run(args.model)
     exports = sorted(path.name for path in (run.path / "export").glob("ctranslate2-*"))
-    ours = [f"nmt, {export}" for export in exports if find_spec("nmt.decoding.ctranslate2_engine")]
+    ours = [f"nmt, {export}" for export in exports]
     names = ["nmt, torch", *ours, *exports]
     if args.engines:
         names = [name for name in names if any(word in name for word in args.engines.split(","))]

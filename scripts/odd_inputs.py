@@ -3,7 +3,6 @@
 
     python scripts/odd_inputs.py                       # the newest run; --model RUN for another
     python scripts/odd_inputs.py --show                # with every input and output
-    python scripts/odd_inputs.py --json --output odd.json
 
 The lines are always the same for a run's validation set, and are translated with the run's own search.
 
@@ -21,12 +20,10 @@ The lines are always the same for a run's validation set, and are translated wit
 import argparse
 import dataclasses
 import itertools
-import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from sacrebleu.metrics.chrf import CHRF
 from typed_inputs import CHARACTER, Pairs, choose, repeats, words_of
@@ -38,7 +35,6 @@ from nmt.corpora.pairs import read_pairs
 from nmt.errors import DataError, NmtError
 from nmt.evaluation.metrics import score
 from nmt.runs.folder import open_run
-from nmt.system.files import write_text
 
 COPIED = {
     "emoji": ["😀", "👍", "❤️", "🎉", "🐶", "😂😂", "🔥", "👩‍🚀", "🇩🇪", "✅"],
@@ -222,19 +218,11 @@ def _markdown(rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
 
 
-def as_json(run: Path, lines: Sequence[Line]) -> str:
-    """Return all lines and groups for JSON."""
-    made = [{**dataclasses.asdict(line), "faults": line.faults} for line in lines]
-    return json.dumps({"run": str(run), "lines": made}, ensure_ascii=False, indent=2) + "\n"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure what a run makes of odd input.")
     parser.add_argument("--model", metavar="RUN", help="a run's folder or name; the newest without")
     parser.add_argument("--copied", metavar="KINDS", help="in place of the run's decoding.copied, separated by commas")
     parser.add_argument("--show", action="store_true", help="inputs and outputs before the table")
-    parser.add_argument("--json", action="store_true", help="everything as JSON instead")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to standard output")
     args = parser.parse_args()
     try:
         run = open_run(args.model)
@@ -249,11 +237,7 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     shown = "".join(f"{line.group}: {', '.join(line.faults)}\n  {line.typed}\n  {line.output}\n" for line in lines)
-    text = as_json(run.path, lines) if args.json else (f"{shown}\n" if args.show else "") + tables(lines)
-    if args.output:
-        write_text(args.output, text)
-    else:
-        print(text, end="")
+    print((f"{shown}\n" if args.show else "") + tables(lines), end="")
     return 0
 
 

@@ -143,7 +143,7 @@ def _decoding(config: ModelConfig) -> Work:
     forbidden = torch.tensor([OWN_SPECIAL_IDS.pad, OWN_SPECIAL_IDS.eos])  # so that every translation has N pieces
 
     def work(length: int) -> None:
-        limits = Constraints(OWN_SPECIAL_IDS, forbidden, torch.tensor([1]), 1, 0, torch.tensor([length]))
+        limits = Constraints(OWN_SPECIAL_IDS, forbidden, 1, 0, torch.tensor([length]))
         with torch.inference_mode():
             ((found,),) = greedy_search(model, _random_source(length), limits, 1.0)
         assert len(found.tokens) == length

@@ -3,7 +3,6 @@
 
     python scripts/typed_inputs.py                     # the newest run; --model RUN for another
     python scripts/typed_inputs.py --show              # with the 50 inputs and outputs
-    python scripts/typed_inputs.py --json --output typed.json
 
 From the run's validation set, always the same 50 lines, ten of each kind and none twice: the shortest ones as they are;
 others, drawn evenly, in capitals, without punctuation, twice in a row, and cut after half of their words. They are
@@ -30,13 +29,11 @@ three letters.
 
 import argparse
 import dataclasses
-import json
 import re
 import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from sacrebleu.metrics.chrf import CHRF
 
@@ -45,7 +42,6 @@ from nmt.corpora.pairs import read_pairs
 from nmt.errors import DataError, NmtError
 from nmt.evaluation.metrics import score
 from nmt.runs.folder import open_run
-from nmt.system.files import write_text
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -258,25 +254,11 @@ def listing(lines: Sequence[Line]) -> str:
     return f"{text}\n"
 
 
-def as_json(run: Path, rows: Sequence[Row], lines: Sequence[Line]) -> str:
-    """Return all rows and lines for JSON."""
-    figures = [{**dataclasses.asdict(row), "share": row.share, "passes": row.passes} for row in rows]
-    result = {
-        "run": str(run),
-        "passes": all(row.passes for row in rows[:-1]),
-        "rows": figures,
-        "lines": [dataclasses.asdict(line) for line in lines],
-    }
-    return json.dumps(result, ensure_ascii=False, indent=2) + "\n"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure how a run translates input as people type it.")
     parser.add_argument("--model", metavar="RUN", help="a run's folder or name; the newest without")
     parser.add_argument("--per-kind", type=int, default=10, metavar="N", help="lines of each of the five kinds (10)")
     parser.add_argument("--show", action="store_true", help="inputs and outputs before the table")
-    parser.add_argument("--json", action="store_true", help="everything as JSON instead")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to standard output")
     args = parser.parse_args()
     if args.per_kind < 1:
         parser.error("--per-kind must be at least 1")
@@ -287,11 +269,7 @@ def main() -> int:
     except NmtError as error:
         print(f"typed_inputs: {error}", file=sys.stderr)
         return error.exit_code
-    text = as_json(run.path, rows, lines) if args.json else (listing(lines) if args.show else "") + table(rows)
-    if args.output:
-        write_text(args.output, text)
-    else:
-        print(text, end="")
+    print((listing(lines) if args.show else "") + table(rows), end="")
     return 0
 
 

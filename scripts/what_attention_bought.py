@@ -38,7 +38,7 @@ from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.decoding.translator import Translator, load
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import confidence_intervals
-from nmt.insight.drawing import drawing
+from nmt.insight.drawing import Curve, drawing
 from nmt.insight.explanation import explain_attention
 from nmt.insight.systems import ComparedFiles, Material, TranslatedSet, read_material
 from nmt.models.source import Source
@@ -78,14 +78,6 @@ class Place:
     def write(self, name: str, text: str) -> None:
         write_text(self.page, filled(self.page.read_text(encoding="utf-8"), name, text))
         print(f"{text}\n", flush=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """A line of a plot."""
-
-    label: str
-    points: Sequence[tuple[float, float]]
 
 
 def filled(page: str, name: str, text: str) -> str:
@@ -136,7 +128,7 @@ def without_source_positions(model: Transformer) -> Transformer:
     return model
 
 
-def plot(path: Path, x_label: str, panels: Mapping[str, Sequence[Line]], logarithmic: bool = False) -> None:
+def plot(path: Path, x_label: str, panels: Mapping[str, Sequence[Curve]], logarithmic: bool = False) -> None:
     """Draw diagrams side by side, by the titles of their vertical axes, as SVG on white."""
     with drawing(()):
         from matplotlib.figure import Figure
@@ -185,7 +177,7 @@ def results(place: Place) -> None:
     place.write("quarters", f"{of_quarters}\n\n{gains(test.name, [*means, scores[test.name]])}")
     middles = [statistics.fmean(_words(test)[line] for line in part) for part in quarters(_words(test))]
     lines = [
-        Line(title, [(x, row[number]) for x, row in zip(middles, means, strict=True)])
+        Curve(title, [(x, row[number]) for x, row in zip(middles, means, strict=True)])
         for number, title in enumerate(NAMES.values())
     ]
     plot(place.images / "attention-lengths.svg", "mean source length of a quarter, words", {"BLEU": lines})
@@ -360,9 +352,9 @@ def lengths(place: Place) -> None:
         place.write(name, "\n\n".join(found))
         of_kind = [one for one in series if one.kind == kind]
         panels = {
-            "seconds": [Line(one.name, [*one.seconds.items()]) for one in of_kind],
+            "seconds": [Curve(one.name, [*one.seconds.items()]) for one in of_kind],
             "MB (1 or more)": [
-                Line(one.name, points)
+                Curve(one.name, points)
                 for one in of_kind
                 if (points := [(length, size) for length, size in one.megabytes.items() if size >= 1])
             ],

@@ -69,18 +69,16 @@ class _Shown:
     comet: Annotated[bool, Option("--comet", help="Also compute COMET with the installed comet-score.")] = False
     comet_model: Annotated[str | None, Option(help="COMET model. Default: comet-score's.")] = None
 
-    def check(self) -> None:
-        """Raise an error if comet-score is needed and not installed, before anything is translated."""
+    def check(self, *numbers: int) -> None:
+        """Raise an error if COMET is wanted and cannot score so many references, before anything is translated."""
         from nmt.evaluation.metrics import check_comet
 
-        if self.comet:
-            check_comet()
-
-    def check_references(self, number: int) -> None:
-        """Raise an error if COMET is wanted and a test set has several references, before anything is translated."""
-        if self.comet and number != 1:
+        if not self.comet:
+            return
+        check_comet()
+        if several := [number for number in numbers if number != 1]:
             raise ConfigError(
-                f"--comet: COMET reads one reference, and there are {number}; leave out --comet, or give one"
+                f"--comet: COMET reads one reference, and there are {several[0]}; leave out --comet, or give one"
             )
 
     def print(self, name: str, evaluation: "Evaluation", metrics: "dict[Metric, SacreMetric]") -> None:
@@ -147,9 +145,7 @@ def evaluate(
     if shown.comet and config.source.type != "text":
         raise ConfigError(f"{runs[0].path}: --comet reads text, and the sources of this model are {config.source.type}")
     test_sets = text.of_run(runs[0])
-    shown.check()
-    for _, references in test_sets.values():
-        shown.check_references(len(references))
+    shown.check(*(len(references) for _, references in test_sets.values()))
     metrics = scoring.metrics(runs[0].evaluation_config(), config.data.tgt_lang)
     decoding = search.settings(config.decoding)
     for name, evaluation in evaluate_runs(
@@ -172,9 +168,8 @@ def _score_file(hyp: Path, text: "_Texts", has_models: bool, scoring: options.Sc
         raise ConfigError("--comet also reads the sources: add --src FILE")
     if text.test_set and not text.language_pair:
         raise ConfigError("--test-set with --hyp needs --language-pair, for example en-de")
-    shown.check()
     named = text.named(("", scoring.tgt_lang or ""))
-    shown.check_references(len(named.references))
+    shown.check(len(named.references))
     metrics = scoring.metrics(EvaluationConfig(), named.languages[1])
     result = evaluate_file(hyp, named.references, metrics)
     if shown.comet and named.src:

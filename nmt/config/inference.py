@@ -346,10 +346,6 @@ class DecodingConfig(Section):
         """Maximum number of tokens of a translation without `</s>`, for a source of this length."""
         return int(min(self.max_length, src_length * self.max_length_ratio + 10))
 
-    def shortest_output(self, src_length: int) -> int:
-        """Minimum number of tokens of a translation without `</s>`, for a source of this length."""
-        return min(self.min_length, self.longest_output(src_length))
-
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         if self.min_length > min(self.max_length, 10):

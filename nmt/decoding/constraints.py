@@ -25,7 +25,7 @@ class Constraints:
     - `forbidden`: special ids (`forbidden_ids`), and forbidden words of a single piece.
     - `forbidden_sequences`: forbidden words of several pieces. The last piece may not follow the others, as with
       CTranslate2's `suppress_sequences`.
-    - `min_lengths`: `</s>` is forbidden before this number of tokens.
+    - `min_length`: `</s>` is forbidden before this number of tokens.
     - `no_repeat_ngram_size` N above 0: no n-gram of N tokens occurs twice (Paulus et al. 2018, arXiv:1705.04304, with
       N = 3).
     - `max_lengths`: a translation of this number of tokens is finished without `</s>`.
@@ -40,10 +40,7 @@ class Constraints:
     """The target side's."""
     forbidden: Tensor
     """(F,) ids, at least one"""
-    min_lengths: Tensor
-    """(B,)"""
-    max_min_length: int
-    """At least the largest of `min_lengths`. It is an int, so that no search waits for the GPU."""
+    min_length: int
     no_repeat_ngram_size: int
     max_lengths: Tensor
     """(B,)"""
@@ -73,13 +70,11 @@ class Constraints:
         for ids in forbidden_sequences:
             by_size.setdefault(len(ids), []).append(ids)
         forbidden = [*forbidden_ids(special), *(ids[0] for ids in by_size.pop(1, []))]
-        min_lengths = [decoding.shortest_output(length) for length in src_lengths]
         max_lengths = [decoding.longest_output(length) for length in src_lengths]
         return cls(
             special=special,
             forbidden=torch.tensor(forbidden, device=device),
-            min_lengths=torch.tensor(min_lengths, device=device),
-            max_min_length=max(min_lengths, default=0),
+            min_length=decoding.min_length,
             no_repeat_ngram_size=decoding.no_repeat_ngram_size,
             max_lengths=torch.tensor(max_lengths, device=device),
             forced=None if prefixes is None or not any(prefixes) else pad(prefixes, _FREE).to(device),
@@ -90,8 +85,7 @@ class Constraints:
     def select(self, rows: Tensor) -> "Constraints":
         """Keep only these sentences."""
         forced = None if self.forced is None else self.forced[rows]
-        min_lengths, max_lengths = self.min_lengths[rows], self.max_lengths[rows]
-        return dataclasses.replace(self, min_lengths=min_lengths, max_lengths=max_lengths, forced=forced)
+        return dataclasses.replace(self, max_lengths=self.max_lengths[rows], forced=forced)
 
     def allowed_log_probs(self, logits: Tensor, prefixes: Tensor) -> Tensor:
         """(B, K, V) logits after prefixes (B, K, L) without the start id -> (B, K, V) log-probabilities.
@@ -112,8 +106,8 @@ class Constraints:
             latest = prefixes[..., None, length - size + 1 :]  # (B, K, 1, N - 1)
             would_repeat = (ngrams[..., :-1] == latest).all(dim=-1)  # (B, K, L - N + 1)
             logits.scatter_(-1, ngrams[..., -1].where(would_repeat, self.forbidden[0]), -torch.inf)
-        if length < self.max_min_length:
-            logits[..., eos].masked_fill_((length < self.min_lengths)[:, None], -torch.inf)
+        if length < self.min_length:
+            logits[..., eos] = -torch.inf
             none_allowed = logits.amax(dim=-1) == -torch.inf  # (B, K)
             logits[..., eos].masked_fill_(none_allowed, 0.0)
         if self.forced is not None and length < self.forced.shape[1]:

@@ -74,12 +74,10 @@ class CTranslate2Engine:
         """As `Engine.search`; sources are ids, since models of vectors cannot be exported.
 
         The maximum length of an output depends on its source. A group of sources is searched with the largest of their
-        limits, and those whose outputs reach their own limit are searched again with it. All sources of a group have
-        the same minimum length.
+        limits, and those whose outputs reach their own limit are searched again with it.
         """
         prefixes = prefixes or [()] * len(sources)
         limits = [decoding.longest_output(len(ids)) for ids in sources]
-        minima = [decoding.shortest_output(len(ids)) for ids in sources]
         share = -(-len(sources) // self._translator.num_translators)
         words = self._forbidden_words.spellings(decoding.forbidden_words)
         forbidden = {*((index,) for index in self._special), *words}
@@ -90,7 +88,7 @@ class CTranslate2Engine:
             results = self._translator.translate_batch(
                 [[self._src_pieces[index] for index in sources[row]] for row in group],
                 [[self._tgt_pieces[index] for index in prefixes[row]] for row in group] if prefixes[group[0]] else None,
-                min_decoding_length=minima[group[0]],
+                min_decoding_length=decoding.min_length,
                 max_decoding_length=limit,
                 **self._batch_size(decoding, max(len(sources[row]) + 1 for row in group), share),
                 **options,
@@ -99,7 +97,7 @@ class CTranslate2Engine:
 
         # Rows without a prefix are separate: even after an empty prefix, </s> would have to be the most probable token.
         parts = ([row for row, prefix in enumerate(prefixes) if bool(prefix) is forced] for forced in (False, True))
-        groups = [group for rows in parts for group in reversed([*_groups(rows, sources, limits, minima)])]
+        groups = [group for rows in parts for group in reversed([*_groups(rows, sources, limits)])]
         # All are started at once, so that no worker waits for another's last batch; results are read while they work.
         started = deque(start(group[::-1], limits[group[-1]]) for group in groups)
         found: dict[int, list[Hypothesis]] = {}
@@ -249,18 +247,15 @@ def _reached_limit(hypotheses: Sequence[Hypothesis], max_length: int, beam_size:
     return len(hypotheses) < beam_size or any(len(hypothesis.tokens) >= max_length - 1 for hypothesis in hypotheses)
 
 
-def _groups(
-    rows: Sequence[int], sources: Sequence[EncodedSource], limits: Sequence[int], minima: Sequence[int]
-) -> Iterator[list[int]]:
-    """Group the rows by length, shortest source first; the rows of a group have one minimum length.
+def _groups(rows: Sequence[int], sources: Sequence[EncodedSource], limits: Sequence[int]) -> Iterator[list[int]]:
+    """Group the rows by length, shortest source first.
 
     No limit in a group is more than twice another, so that an output that never ends takes little time.
     """
     order = sorted(rows, key=lambda index: len(sources[index]))
     start = 0
     for end in range(1, len(order) + 1):
-        limit, minimum = limits[order[start]], minima[order[start]]
-        if end == len(order) or minima[order[end]] != minimum or limits[order[end]] > 2 * limit:
+        if end == len(order) or limits[order[end]] > 2 * limits[order[start]]:
             yield order[start:end]
             start = end
 

@@ -217,7 +217,6 @@ class OutputFiles:
         self._made_from = made_from
         self._made_from_file = _made_from_file(paths[0])
         self._resume = resume
-        self._lock = contextlib.ExitStack()
         with contextlib.ExitStack() as on_error:
             for path in paths:
                 with _writing(path):

@@ -49,7 +49,7 @@ def export_huggingface(
     cannot express, with the remedy, and `ExportError` if the translations differ too much.
     """
     check_card_options(license, ())
-    prepared = prepare(run, "MarianMT", import_transformers, src, ref, device, max_lines)
+    prepared = prepare(run, "MarianMT", lambda: import_extra("transformers", "hf"), src, ref, device, max_lines)
     config, tokenizers = prepared.config, prepared.tokenizers
     architecture, sides = _architecture(prepared), _sides(prepared)
     has_all = architecture.layout != "marian"
@@ -265,15 +265,10 @@ def _card(prepared: Prepared, result: ExportedRun) -> str:
     )
 
 
-def import_transformers() -> Any:
-    """Import the package; `MissingExtraError` if it is not installed."""
-    return import_extra("transformers", "hf")
-
-
 @torch.inference_mode()
 def translate_with_transformers(folder: Path, lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
     """Translate each line by `MarianMTModel.generate` on the CPU; an empty line gives an empty one."""
-    transformers = import_transformers()
+    transformers = import_extra("transformers", "hf")
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # it warns of beam settings that greedy search leaves unused
     model = transformers.MarianMTModel.from_pretrained(str(folder), dtype=torch.float32).eval()

@@ -328,8 +328,7 @@ def test_the_engine_searches_with_the_settings_it_is_given(engine_model: Transfo
     constraints = Constraints(
         special=OWN_SPECIAL_IDS,
         forbidden=torch.tensor([PAD_ID, BOS_ID, UNK_ID]),
-        min_lengths=torch.tensor([4, 4, 4]),
-        max_min_length=4,
+        min_length=4,
         no_repeat_ngram_size=0,
         max_lengths=torch.tensor([9, 9, 9]),  # 12, 10 and 11 by their ratio
         forced=torch.tensor([[-1, -1], [7, 8], [-1, -1]]),
