@@ -32,6 +32,9 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         return _word_dropout(x, self.p)
 
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
 
 class _WordDropout(torch.autograd.Function):
     """x * keep * scale. The backward pass repeats the comparison with the saved random bits, two bytes an element."""
