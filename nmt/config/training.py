@@ -196,9 +196,14 @@ class TrainingConfig(Section):
         return 1 if self.batch_parts == "auto" else self.batch_parts
 
     @property
+    def ends_at_max_steps(self) -> bool:
+        """True if every learning rate of the schedule depends on `max_steps`."""
+        return self.schedule in ("cosine", "linear")
+
+    @property
     def schedule_end(self) -> int | None:
         """The update that every learning rate of the schedule depends on; None with the other schedules."""
-        return self.max_steps if self.schedule in ("cosine", "linear") else None
+        return self.max_steps if self.ends_at_max_steps else None
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -212,7 +217,7 @@ class TrainingConfig(Section):
             raise ValueError("training.patience needs a training.best_metric; set training.patience: null")
         if self.freeze and self.init_from is None:
             raise ValueError("training.freeze needs training.init_from: without it, random weights would be frozen")
-        if self.schedule in ("cosine", "linear") and self.max_steps is None:
+        if self.ends_at_max_steps and self.max_steps is None:
             raise ValueError(f"training.schedule: {self.schedule} ends at training.max_steps, which is not set")
         if self.schedule_end is not None and self.schedule_end <= self.warmup_steps:
             raise ValueError(
